@@ -1,0 +1,206 @@
+"""Every extension point of Hermes: the contract between the core and its plugins.
+
+A plugin implements a hook by a function (or an adapter method) of the same name, marked ``@hookimpl``,
+that takes any subset of the arguments by name. It may be plain or ``async def`` except for collect hooks,
+which are plain. Each entry says when the hook fires, what the arguments are, what the result means, and
+since which version of the hook API it exists.
+
+`HOOK_API` is the version of this file. New hooks and new arguments raise its second number; a removal
+raises the first, after a period of deprecation. A plugin names the range it was written for in its
+metadata by requiring ``hermes-hook-api``-compatible versions of the core; see ``docs/plugins.md``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+from hermes_core import hookkinds
+from hermes_core.hookkinds import Spec
+
+if TYPE_CHECKING:
+    from hermes_core.agents import AgentType
+    from hermes_core.events import (
+        DeliveryInfo,
+        DenialInfo,
+        GatewayInfo,
+        MessageInfo,
+        PlatformInfo,
+        SessionInfo,
+        TurnEnd,
+        TurnInfo,
+    )
+    from hermes_core.messages import Address, Outbound, Receipt, Sender
+    from hermes_core.platforms import Channel, Platform
+    from hermes_core.profiles import ProfileScope
+
+HOOK_API = "1.0"
+
+hookimpl = pluggy.HookimplMarker("hermes")
+"""Marks a function, or a method of an adapter, as the implementation of the hook of its name."""
+
+# ── collect ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@hookkinds.collect(since="1.0")
+def platforms() -> list[Platform]:
+    """Declare the chat networks that this plugin speaks.
+
+    Called once at load. A name that another plugin has taken quarantines this one.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def agents() -> list[AgentType]:
+    """Declare the agents that this plugin brings. ``[agent] use = NAME`` chooses one.
+
+    Called once at load. A name that another plugin has taken quarantines this one.
+    """
+    raise NotImplementedError
+
+
+# ── adapter ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@hookkinds.adapter(since="1.0")
+def connect(is_reconnect: bool) -> None:
+    """Log in and start to listen; return when the account is live.
+
+    `is_reconnect` is True after a loss of connection in the same process: keep what the network has queued.
+    Raise `AccountFailed` when it can never work, anything else to be called again with growing pauses.
+    Required.
+    """
+
+
+@hookkinds.adapter(since="1.0", limit=10.0)
+def disconnect() -> None:
+    """Stop listening and log out. Called once after a successful `connect`, also after a loss."""
+
+
+@hookkinds.adapter(since="1.0", limit=60.0)
+def send(message: Outbound) -> Receipt:
+    """Send one message and return what the platform accepted.
+
+    Raise a `SendError` to say what is known about a failure; any other exception, and a time-out, count as
+    `OutcomeUnknown`. Required.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.adapter(since="1.0", limit=60.0)
+def edit(message_id: str, message: Outbound) -> Receipt:
+    """Replace the text of the earlier message `message_id` by `message.text`. "Not modified" is success.
+
+    Needed when the platform declares ``edit=True``: previews are shown by it.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.adapter(since="1.0", limit=10.0)
+def set_typing(address: Address, active: bool) -> None:
+    """Show, or stop showing, that an answer is being written. At most once; never repeated on failure."""
+
+
+@hookkinds.adapter(since="1.0", limit=None)
+def attach(channel: Channel) -> None:
+    """Serve a local client that asked for this account through the control socket, until it leaves."""
+
+
+@hookkinds.adapter(since="1.0")
+def normalize_user_id(user_id: str) -> str:
+    """The one canonical form of a user id. Pure, plain, a ``@staticmethod``: it is called without an instance.
+
+    Raise ValueError for what can never be an id on this network. Without an implementation ids are taken
+    as they are. Applied to senders and to every list in the settings before they are compared.
+    """
+    raise NotImplementedError
+
+
+# ── decide ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@hookkinds.decide(since="1.0", closed=True)
+def authorize(scope: ProfileScope, sender: Sender, address: Address) -> bool | None:
+    """May this sender speak here? True grants, None abstains; anything else, and any failure, is a veto.
+
+    `sender.id` is normalised. Asked when an event comes in and again when its turn starts, before anything
+    is stored, fetched or answered. It speaks only for platforms of its own distribution, unless the
+    operator lists the plugin under ``[authorization] authorizers``.
+    """
+    raise NotImplementedError
+
+
+# ── notify ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@hookkinds.notify(since="1.0")
+def on_gateway_start(gateway: GatewayInfo) -> None:
+    """The gateway is ready: accounts are starting, turns may run."""
+
+
+@hookkinds.notify(since="1.0")
+def on_gateway_stop(gateway: GatewayInfo) -> None:
+    """The gateway has drained and is about to exit."""
+
+
+@hookkinds.notify(since="1.0")
+def on_platform_connected(scope: ProfileScope, platform: PlatformInfo) -> None:
+    """An account is live, for the first time or again."""
+
+
+@hookkinds.notify(since="1.0")
+def on_platform_disconnected(scope: ProfileScope, platform: PlatformInfo) -> None:
+    """An account was lost or was closed; `platform.reason` says why."""
+
+
+@hookkinds.notify(since="1.0")
+def on_message_received(scope: ProfileScope, message: MessageInfo) -> None:
+    """An event was granted and committed to the inbox."""
+
+
+@hookkinds.notify(since="1.0")
+def on_message_denied(scope: ProfileScope, denial: DenialInfo) -> None:
+    """An event had no grant. There is no content in `denial`."""
+
+
+@hookkinds.notify(since="1.0")
+def on_message_refused(scope: ProfileScope, message: MessageInfo) -> None:
+    """An event was granted but not taken; `message.reason` says why, and the sender was told."""
+
+
+@hookkinds.notify(since="1.0")
+def on_session_start(scope: ProfileScope, session: SessionInfo) -> None:
+    """A session began: the first turn behind an address, or the first one after a reset."""
+
+
+@hookkinds.notify(since="1.0")
+def on_session_end(scope: ProfileScope, session: SessionInfo) -> None:
+    """A session ended for good (reset, expiry). Not the end of a turn: see `on_turn_end`."""
+
+
+@hookkinds.notify(since="1.0")
+def on_turn_start(scope: ProfileScope, turn: TurnInfo) -> None:
+    """An agent begins to run."""
+
+
+@hookkinds.notify(since="1.0")
+def on_turn_end(scope: ProfileScope, turn: TurnEnd) -> None:
+    """A turn ended, whatever way: `turn.outcome` says which. Its answer is committed, not yet delivered."""
+
+
+@hookkinds.notify(since="1.0")
+def on_delivered(scope: ProfileScope, delivery: DeliveryInfo) -> None:
+    """A message of the outbox was accepted by its platform and the receipt is committed."""
+
+
+@hookkinds.notify(since="1.0")
+def on_delivery_failed(scope: ProfileScope, delivery: DeliveryInfo) -> None:
+    """A message of the outbox ended without a receipt; `delivery.reason` says why."""
+
+
+ALL: dict[str, Spec[..., object]] = {
+    value.name: value for value in list(globals().values()) if isinstance(value, Spec)
+}
+"""Every spec by name, in the order of this file."""
