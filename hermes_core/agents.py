@@ -18,7 +18,8 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 class TurnMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message that a turn answers. `token` and `sender` are opaque; `sender_name` is for display."""
+    """One message that a turn answers. `token` and `sender` are opaque; `sender_name` is for
+    display."""
 
     token: str
     text: str
@@ -65,7 +66,8 @@ class Turn(Protocol):
 
     @property
     def scope(self) -> ProfileScope:
-        """The profile that the turn belongs to: settings, secrets, directories, child environment."""
+        """The profile that the turn belongs to: settings, secrets, directories, child
+        environment."""
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         """The latest part of the transcript that fits into `max_chars` characters, oldest first."""
@@ -74,9 +76,9 @@ class Turn(Protocol):
 class Agent(Generic[SettingsT]):
     """Answers turns. One instance serves all turns of one profile, many at once.
 
-    `run` is an async generator that yields events. Raising `AgentError` shows its text to the person; any
-    other exception shows a general notice and is logged. Cancellation arrives as `asyncio.CancelledError`
-    at an await; let it pass.
+    `run` is an async generator that yields events. Raising `AgentError` shows its text to the
+    person; any other exception shows a general notice and is logged. Cancellation arrives as
+    `asyncio.CancelledError` at an await; let it pass.
     """
 
     def __init__(self, settings: SettingsT, scope: ProfileScope) -> None:
@@ -95,9 +97,7 @@ class AgentType:
     agent: type[Agent[Settings]]
     settings: type[Settings]
 
-    def __init__(
-        self, name: str, agent: type[Agent[SettingsT]], settings: type[SettingsT]
-    ) -> None:
+    def __init__(self, name: str, agent: type[Agent[SettingsT]], settings: type[SettingsT]) -> None:
         values = {"name": name, "agent": agent, "settings": settings}
         for key, value in values.items():
             object.__setattr__(self, key, value)

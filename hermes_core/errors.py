@@ -96,7 +96,8 @@ class ControlError(HermesError):
 
 
 class SendError(HermesError):
-    """An outbound call to a platform did not succeed. Raise a subclass: delivery acts on its type."""
+    """An outbound call to a platform did not succeed. Raise a subclass: delivery acts on its
+    type."""
 
 
 class RateLimited(SendError):
@@ -137,7 +138,8 @@ class SendRejected(SendError):
 
 
 class OutcomeUnknown(SendError):
-    """The platform may or may not have taken the message (time-out after the request was written)."""
+    """The platform may or may not have taken the message (time-out after the request was
+    written)."""
 
 
 class AccountFailed(SendError):

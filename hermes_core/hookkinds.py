@@ -5,9 +5,9 @@ A spec is declared once, in `hookspecs.py`, with one of the decorators below::
     @notify(since="1.0")
     def on_turn_end(turn: TurnEnd) -> None: ...
 
-and used as a value: ``hooks.notify(specs.on_turn_end, turn=...)``. The parameters and the result of the
-declared function are the types of the call, so a type checker sees a wrong argument or a wrong kind.
-An implementation may be plain or ``async def``, and may leave out arguments it does not need.
+and used as a value: ``hooks.notify(specs.on_turn_end, turn=...)``. The parameters and the result of
+the declared function are the types of the call, so a type checker sees a wrong argument or a wrong
+kind. An implementation may be plain or ``async def``, and may leave out arguments it does not need.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Spec(Generic[P, R_co]):
 
 
 class Collect(Spec[P, R_co]):
-    """Asked at load and at reload. Plain functions only, no I/O. A failure quarantines the plugin."""
+    """Asked at load and at reload. Plain functions only, no I/O. A failure quarantines the
+    plugin."""
 
     kind = "collect"
 
@@ -55,13 +56,15 @@ class AdapterHook(Spec[P, R_co]):
 
 
 class Decide(Spec[P, R_co]):
-    """Asked in order, awaited one by one. A closed spec refuses on failure, an open one passes on."""
+    """Asked in order, awaited one by one. A closed spec refuses on failure, an open one passes
+    on."""
 
     kind = "decide"
 
 
 class Notify(Spec[P, R_co]):
-    """Told afterwards, through a bounded queue and one worker per plugin: order kept, path untouched."""
+    """Told afterwards, through a bounded queue and one worker per plugin: order kept, path
+    untouched."""
 
     kind = "notify"
 
@@ -71,7 +74,9 @@ def collect(*, since: str) -> Callable[[Callable[P, R]], Collect[P, R]]:
     return lambda function: Collect(function, since=since, limit=None, closed=True)
 
 
-def adapter(*, since: str, limit: float | None = 30.0) -> Callable[[Callable[P, R]], AdapterHook[P, R]]:
+def adapter(
+    *, since: str, limit: float | None = 30.0
+) -> Callable[[Callable[P, R]], AdapterHook[P, R]]:
     """Declare an adapter hook. `limit` is the time limit of one call in seconds."""
     return lambda function: AdapterHook(function, since=since, limit=limit, closed=True)
 
@@ -79,7 +84,8 @@ def adapter(*, since: str, limit: float | None = 30.0) -> Callable[[Callable[P, 
 def decide(
     *, since: str, closed: bool, limit: float = 10.0
 ) -> Callable[[Callable[P, R]], Decide[P, R]]:
-    """Declare a decide hook. `closed` says what a failure means: refuse (True) or pass on (False)."""
+    """Declare a decide hook. `closed` says what a failure means: refuse (True) or pass on
+    (False)."""
     return lambda function: Decide(function, since=since, limit=limit, closed=closed)
 
 

@@ -1,13 +1,14 @@
 """Every extension point of Hermes: the contract between the core and its plugins.
 
-A plugin implements a hook by a function (or an adapter method) of the same name, marked ``@hookimpl``,
-that takes any subset of the arguments by name. It may be plain or ``async def`` except for collect hooks,
-which are plain. Each entry says when the hook fires, what the arguments are, what the result means, and
-since which version of the hook API it exists.
+A plugin implements a hook by a function (or an adapter method) of the same name, marked
+``@hookimpl``, that takes any subset of the arguments by name. It may be plain or ``async def``
+except for collect hooks, which are plain. Each entry says when the hook fires, what the arguments
+are, what the result means, and since which version of the hook API it exists.
 
-`HOOK_API` is the version of this file. New hooks and new arguments raise its second number; a removal
-raises the first, after a period of deprecation. A plugin names the range it was written for in its
-metadata by requiring ``hermes-hook-api``-compatible versions of the core; see ``docs/plugins.md``.
+`HOOK_API` is the version of this file. New hooks and new arguments raise its second number; a
+removal raises the first, after a period of deprecation. A plugin names the major version it was
+written for in its metadata, by requiring ``hermes-gateway[hooks-1]``: see
+``docs/decisions/0002-hook-api-version.md``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HOOK_API = "1.0"
 hookimpl = pluggy.HookimplMarker("hermes")
 """Marks a function, or a method of an adapter, as the implementation of the hook of its name."""
 
-# ── collect ──────────────────────────────────────────────────────────────────────────────────────────
+# ── collect ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @hookkinds.collect(since="1.0")
@@ -61,16 +62,16 @@ def agents() -> list[AgentType]:
     raise NotImplementedError
 
 
-# ── adapter ──────────────────────────────────────────────────────────────────────────────────────────
+# ── adapter ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @hookkinds.adapter(since="1.0")
 def connect(is_reconnect: bool) -> None:
     """Log in and start to listen; return when the account is live.
 
-    `is_reconnect` is True after a loss of connection in the same process: keep what the network has queued.
-    Raise `AccountFailed` when it can never work, anything else to be called again with growing pauses.
-    Required.
+    `is_reconnect` is True after a loss of connection in the same process: keep what the network has
+    queued. Raise `AccountFailed` when it can never work, anything else to be called again with
+    growing pauses. Required.
     """
 
 
@@ -83,15 +84,16 @@ def disconnect() -> None:
 def send(message: Outbound) -> Receipt:
     """Send one message and return what the platform accepted.
 
-    Raise a `SendError` to say what is known about a failure; any other exception, and a time-out, count as
-    `OutcomeUnknown`. Required.
+    Raise a `SendError` to say what is known about a failure; any other exception, and a time-out,
+    count as `OutcomeUnknown`. Required.
     """
     raise NotImplementedError
 
 
 @hookkinds.adapter(since="1.0", limit=60.0)
 def edit(message_id: str, message: Outbound) -> Receipt:
-    """Replace the text of the earlier message `message_id` by `message.text`. "Not modified" is success.
+    """Replace the text of the earlier message `message_id` by `message.text`. "Not modified" is
+    success.
 
     Needed when the platform declares ``edit=True``: previews are shown by it.
     """
@@ -100,39 +102,44 @@ def edit(message_id: str, message: Outbound) -> Receipt:
 
 @hookkinds.adapter(since="1.0", limit=10.0)
 def set_typing(address: Address, active: bool) -> None:
-    """Show, or stop showing, that an answer is being written. At most once; never repeated on failure."""
+    """Show, or stop showing, that an answer is being written. At most once; never repeated on
+    failure."""
 
 
 @hookkinds.adapter(since="1.0", limit=None)
 def attach(channel: Channel) -> None:
-    """Serve a local client that asked for this account through the control socket, until it leaves."""
+    """Serve a local client that asked for this account through the control socket, until it
+    leaves."""
 
 
 @hookkinds.adapter(since="1.0")
 def normalize_user_id(user_id: str) -> str:
-    """The one canonical form of a user id. Pure, plain, a ``@staticmethod``: it is called without an instance.
+    """The one canonical form of a user id. Pure, plain, a ``@staticmethod``: it is called without
+    an instance.
 
-    Raise ValueError for what can never be an id on this network. Without an implementation ids are taken
-    as they are. Applied to senders and to every list in the settings before they are compared.
+    Raise ValueError for what can never be an id on this network. Without an implementation ids are
+    taken as they are. Applied to senders and to every list in the settings before they are
+    compared.
     """
     raise NotImplementedError
 
 
-# ── decide ───────────────────────────────────────────────────────────────────────────────────────────
+# ── decide ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @hookkinds.decide(since="1.0", closed=True)
 def authorize(scope: ProfileScope, sender: Sender, address: Address) -> bool | None:
-    """May this sender speak here? True grants, None abstains; anything else, and any failure, is a veto.
+    """May this sender speak here? True grants, None abstains; anything else, and any failure, is a
+    veto.
 
-    `sender.id` is normalised. Asked when an event comes in and again when its turn starts, before anything
-    is stored, fetched or answered. It speaks only for platforms of its own distribution, unless the
-    operator lists the plugin under ``[authorization] authorizers``.
+    `sender.id` is normalised. Asked when an event comes in and again when its turn starts, before
+    anything is stored, fetched or answered. It speaks only for platforms of its own distribution,
+    unless the operator lists the plugin under ``[authorization] authorizers``.
     """
     raise NotImplementedError
 
 
-# ── notify ───────────────────────────────────────────────────────────────────────────────────────────
+# ── notify ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @hookkinds.notify(since="1.0")
@@ -187,7 +194,8 @@ def on_turn_start(scope: ProfileScope, turn: TurnInfo) -> None:
 
 @hookkinds.notify(since="1.0")
 def on_turn_end(scope: ProfileScope, turn: TurnEnd) -> None:
-    """A turn ended, whatever way: `turn.outcome` says which. Its answer is committed, not yet delivered."""
+    """A turn ended, whatever way: `turn.outcome` says which. Its answer is committed, not yet
+    delivered."""
 
 
 @hookkinds.notify(since="1.0")

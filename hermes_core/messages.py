@@ -1,8 +1,8 @@
 """The values that cross the plugin boundary. All are frozen; all are platform-neutral.
 
 An adapter builds an `Inbound` and hands it to `context.receive`, which answers with a `Received`.
-An agent yields `AgentEvent` values. Delivery hands an `Outbound` to an adapter, which answers with a
-`Receipt`. Times are UNIX seconds (UTC) as float; lengths are in the unit the platform declares.
+An agent yields `AgentEvent` values. Delivery hands an `Outbound` to an adapter, which answers with
+a `Receipt`. Times are UNIX seconds (UTC) as float; lengths are in the unit the platform declares.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file that came with a message, not fetched yet.
 
-    `ref` is the adapter's own handle, given back to its `fetch_attachment`; `size` is in bytes as the
-    network states it, None if it does not.
+    `ref` is the adapter's own handle, given back to its `fetch_attachment`; `size` is in bytes as
+    the network states it, None if it does not.
     """
 
     ref: str
@@ -53,9 +53,10 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """What every inbound event carries.
 
-    `event_id` identifies the event itself on (account, chat) for ever: the network may offer it again and
-    it is handled once. Leave it empty where the network has none; the core then makes one, and the
-    event cannot be recognised as a repeat. `sent_at` is the network's time of it, if known.
+    `event_id` identifies the event itself on (account, chat) for ever: the network may offer it
+    again and it is handled once. Leave it empty where the network has none; the core then makes
+    one, and the event cannot be recognised as a repeat. `sent_at` is the network's time of it, if
+    known.
     """
 
     address: Address
@@ -68,7 +69,8 @@ class Message(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="messag
     """A person (or a bot) said something.
 
     `message_id` is what a reply or an edit refers to; empty means the same as `event_id`.
-    `mentions_me` says that the account was addressed (mention, reply to its message, or a direct chat).
+    `mentions_me` says that the account was addressed (mention, reply to its message, or a direct
+    chat).
     """
 
     text: str
@@ -136,8 +138,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Handled(msgspec.Struct, frozen=True, tag=True):
-    """A command, stored under `sequence`, that was carried out beside the lane. `reply` is its answer,
-    which the core sends to the chat by itself."""
+    """A command, stored under `sequence`, that was carried out beside the lane. `reply` is its
+    answer, which the core sends to the chat by itself."""
 
     sequence: int
     command: str
@@ -160,11 +162,11 @@ class OutboundAttachment(msgspec.Struct, frozen=True, kw_only=True, omit_default
 class Outbound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message to a platform, already within the platform's length.
 
-    `id` and `created_at` are stable: the same row sent again carries the same values, so that network ids,
-    nonces and signed events can be derived from them. `reply_to` is the message id to anchor to. `answers`
-    are the event ids of the inbound events that this text answers, complete when `part == parts`.
-    `repeated` says that an earlier attempt may have arrived; a visible mark is already in `text` where the
-    platform needs one.
+    `id` and `created_at` are stable: the same row sent again carries the same values, so that
+    network ids, nonces and signed events can be derived from them. `reply_to` is the message id to
+    anchor to. `answers` are the event ids of the inbound events that this text answers, complete
+    when `part == parts`. `repeated` says that an earlier attempt may have arrived; a visible mark
+    is already in `text` where the platform needs one.
     """
 
     id: str
@@ -187,13 +189,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Text(msgspec.Struct, frozen=True, tag=True):
-    """The next piece of the answer. Pieces add up to the final text unless a `Final` replaces it."""
+    """The next piece of the answer. Pieces add up to the final text unless a `Final` replaces
+    it."""
 
     text: str
 
 
 class Commentary(msgspec.Struct, frozen=True, tag=True):
-    """A remark beside the answer ("looking that up"). Shown as progress, never part of the answer."""
+    """A remark beside the answer ("looking that up"). Shown as progress, never part of the
+    answer."""
 
     text: str
 
@@ -243,6 +247,4 @@ class Usage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     model: str = ""
 
 
-AgentEvent: TypeAlias = (
-    Text | Commentary | ToolStart | ToolEnd | Attach | Consumed | Final | Usage
-)
+AgentEvent: TypeAlias = Text | Commentary | ToolStart | ToolEnd | Attach | Consumed | Final | Usage

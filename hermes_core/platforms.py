@@ -19,7 +19,8 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 class AdapterContext(Protocol):
-    """What the core gives to one adapter. Everything in it is bound to the adapter's own account."""
+    """What the core gives to one adapter. Everything in it is bound to the adapter's own
+    account."""
 
     @property
     def scope(self) -> ProfileScope:
@@ -39,22 +40,23 @@ class AdapterContext(Protocol):
     async def receive(self, inbound: Inbound) -> Received:
         """Hand an event to the core. Returns when its fate is committed; only then acknowledge it.
 
-        Raises `NotReady` when it was not taken in: do not acknowledge, stop taking in, offer it again.
-        Calls for one chat are admitted in the order they were made.
+        Raises `NotReady` when it was not taken in: do not acknowledge, stop taking in, offer it
+        again. Calls for one chat are admitted in the order they were made.
         """
 
     def reachable(self, chat_id: str) -> None:
         """A chat that was `Unreachable` can be reached again: deliver what waits for it."""
 
     def lost(self, error: Exception) -> None:
-        """The connection is gone. The core calls `disconnect` and later `connect(is_reconnect=True)`."""
+        """The connection is gone. The core calls `disconnect` and later
+        `connect(is_reconnect=True)`."""
 
 
 class Adapter(Generic[SettingsT]):
     """The object that speaks the network's protocol for one account.
 
-    Subclass it and mark methods that implement adapter hooks with ``@hookimpl``; `connect` and `send`
-    are required. The core makes one instance per account and never shares it.
+    Subclass it and mark methods that implement adapter hooks with ``@hookimpl``; `connect` and
+    `send` are required. The core makes one instance per account and never shares it.
     """
 
     def __init__(self, settings: SettingsT, context: AdapterContext) -> None:
@@ -63,7 +65,8 @@ class Adapter(Generic[SettingsT]):
 
 
 class Channel(Protocol):
-    """A local client that is attached to an adapter through the control socket: JSON objects both ways."""
+    """A local client that is attached to an adapter through the control socket: JSON objects both
+    ways."""
 
     @property
     def peer_uid(self) -> int:
@@ -87,12 +90,14 @@ def utf16_length(text: str) -> int:
 
 @dataclass(frozen=True, init=False)
 class Platform:
-    """A kind of chat network, as declared by the `platforms` hook. Delivery decides from these facts.
+    """A kind of chat network, as declared by the `platforms` hook. Delivery decides from these
+    facts.
 
-    `max_length` is the longest text of one message, measured by `length`. `edit` allows streaming by
-    edits, at most one per `edit_interval` seconds. `idempotent` says that sending the same `Outbound.id`
-    twice shows one message. `rate` and `chat_rate` are messages per second for the whole account and for
-    one chat, None for no limit. `hint` is text for agents about what the platform can show.
+    `max_length` is the longest text of one message, measured by `length`. `edit` allows streaming
+    by edits, at most one per `edit_interval` seconds. `idempotent` says that sending the same
+    `Outbound.id` twice shows one message. `rate` and `chat_rate` are messages per second for the
+    whole account and for one chat, None for no limit. `hint` is text for agents about what the
+    platform can show.
     """
 
     name: str
@@ -124,10 +129,8 @@ class Platform:
         implicit: bool = False,
         hint: str = "",
     ) -> None:
-        """`implicit` platforms need no section in the settings: an account exists as soon as the plugin is
-        installed. For local platforms only."""
+        """`implicit` platforms need no section in the settings: an account exists as soon as the
+        plugin is installed. For local platforms only."""
         values = {key: value for key, value in locals().items() if key != "self"}
         for key, value in values.items():
             object.__setattr__(self, key, value)
-
-

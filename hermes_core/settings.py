@@ -1,4 +1,5 @@
-"""The types that settings are made of. A plugin subclasses `Settings`; `config.py` fills them in."""
+"""The types that settings are made of. A plugin subclasses `Settings`; `config.py` fills them
+in."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Secret:
 
 
 class Duration(float):
-    """Seconds. In a settings file a text with a unit: ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``."""
+    """Seconds. In a settings file a text with a unit: ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``,
+    ``"1d"``."""
 
     @classmethod
     def parse(cls, value: object) -> Duration:
