@@ -1,1 +1,168 @@
-"""Hermes core."""
+"""Hermes core: receives messages, decides who may speak, gives each session one turn at a time,
+and delivers every answer.
+
+`__all__` is the public API: what a plugin may import; nothing else is promised to stay. It is
+loaded when one of its names is first asked for, so that a command that needs none starts sooner.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_core.agents import Agent, AgentType, HistoryMessage, Turn, TurnMessage
+    from hermes_core.errors import (
+        AccountFailed,
+        AgentError,
+        HermesError,
+        NotReady,
+        OutcomeUnknown,
+        PluginError,
+        RateLimited,
+        SendError,
+        SendFailed,
+        SendRejected,
+        Unreachable,
+    )
+    from hermes_core.events import (
+        DeliveryInfo,
+        DenialInfo,
+        GatewayInfo,
+        MessageInfo,
+        PlatformInfo,
+        SessionInfo,
+        TurnEnd,
+        TurnInfo,
+        TurnOutcome,
+    )
+    from hermes_core.hookspecs import HOOK_API, hookimpl
+    from hermes_core.messages import (
+        Accepted,
+        Action,
+        Address,
+        AgentEvent,
+        Attach,
+        Attachment,
+        ChatKind,
+        Commentary,
+        Consumed,
+        Deleted,
+        Denied,
+        Duplicate,
+        Edited,
+        Final,
+        Handled,
+        Inbound,
+        Message,
+        Outbound,
+        OutboundAttachment,
+        OutboundKind,
+        Reaction,
+        Receipt,
+        Received,
+        Refused,
+        Sender,
+        Text,
+        ToolEnd,
+        ToolStart,
+        Usage,
+        encode,
+    )
+    from hermes_core.platforms import Adapter, AdapterContext, Channel, Platform, utf16_length
+    from hermes_core.profiles import ProfileScope
+    from hermes_core.settings import Duration, Secret, Settings
+
+__all__ = [
+    "HOOK_API",
+    "Accepted",
+    "AccountFailed",
+    "Action",
+    "Adapter",
+    "AdapterContext",
+    "Address",
+    "Agent",
+    "AgentError",
+    "AgentEvent",
+    "AgentType",
+    "Attach",
+    "Attachment",
+    "Channel",
+    "ChatKind",
+    "Commentary",
+    "Consumed",
+    "Deleted",
+    "DeliveryInfo",
+    "DenialInfo",
+    "Denied",
+    "Duplicate",
+    "Duration",
+    "Edited",
+    "Final",
+    "GatewayInfo",
+    "Handled",
+    "HermesError",
+    "HistoryMessage",
+    "Inbound",
+    "Message",
+    "MessageInfo",
+    "NotReady",
+    "Outbound",
+    "OutboundAttachment",
+    "OutboundKind",
+    "OutcomeUnknown",
+    "Platform",
+    "PlatformInfo",
+    "PluginError",
+    "ProfileScope",
+    "RateLimited",
+    "Reaction",
+    "Receipt",
+    "Received",
+    "Refused",
+    "Secret",
+    "SendError",
+    "SendFailed",
+    "SendRejected",
+    "Sender",
+    "SessionInfo",
+    "Settings",
+    "Text",
+    "ToolEnd",
+    "ToolStart",
+    "Turn",
+    "TurnEnd",
+    "TurnInfo",
+    "TurnMessage",
+    "TurnOutcome",
+    "Unreachable",
+    "Usage",
+    "encode",
+    "hookimpl",
+    "utf16_length",
+]
+
+_MODULES = (
+    "hermes_core.agents",
+    "hermes_core.errors",
+    "hermes_core.events",
+    "hermes_core.hookspecs",
+    "hermes_core.messages",
+    "hermes_core.platforms",
+    "hermes_core.profiles",
+    "hermes_core.settings",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for module in map(importlib.import_module, _MODULES):
+            if hasattr(module, name):
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,37 @@
+"""What `import hermes_core` promises, and what it costs."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import hermes_core
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has after `statement`."""
+    code = f"{statement}; import sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def test_every_public_name_is_there() -> None:
+    for name in hermes_core.__all__:
+        assert getattr(hermes_core, name) is not None
+        assert name in dir(hermes_core)
+
+
+def test_the_import_alone_loads_no_library() -> None:
+    added = loaded_by("import hermes_core") - loaded_by("pass")
+    assert added - sys.stdlib_module_names == {"hermes_core"}
+
+
+def test_the_public_names_load_only_the_values_and_the_registry() -> None:
+    heavy = {"peewee", "watchfiles", "click", "asyncio", "ssl", "http", "sqlite3", "aiohttp"}
+    assert not heavy & loaded_by("from hermes_core import Adapter, hookimpl")
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    module = importlib.import_module("hermes_core")
+    assert not hasattr(module, "nothing_of_that_name")
