@@ -23,6 +23,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 EXIT_FAILURE = 1
@@ -53,10 +55,50 @@ class HermesError(Exception):
         return f"{text} ({self.remedy})" if self.remedy else text
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong in a file of settings. Holds no secret.
+
+    `key` is the dotted path of the key, empty for the file as a whole; `line` counts from 1.
+    `expected` and `found` are words for a person; `problem` takes their place when they would not
+    explain it.
+    """
+
+    file: str
+    key: str = ""
+    line: int | None = None
+    expected: str = ""
+    found: str = ""
+    problem: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        what = self.problem or f"expected {self.expected}, found {self.found}"
+        text = ": ".join(part for part in (place, self.key, what) if part)
+        return f"{text} ({self.hint})" if self.hint else text
+
+
 class ConfigError(HermesError):
-    """Settings that cannot be used: syntax, type, value, unknown key, missing secret."""
+    """Settings that cannot be used: syntax, type, value, unknown key, missing secret.
+
+    `faults` lists everything that was found wrong, in the order of the file where that is known.
+    """
 
     exit_code = EXIT_CONFIG
+
+    def __init__(
+        self, what: str, *, where: str = "", remedy: str = "", faults: tuple[Fault, ...] = ()
+    ) -> None:
+        super().__init__(what, where=where, remedy=remedy)
+        self.faults = faults
+
+    @classmethod
+    def of(cls, faults: Sequence[Fault]) -> ConfigError:
+        """One error that reports every fault, each on its own line."""
+        lines = [str(fault) for fault in faults]
+        what = lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} faults", *lines])
+        return cls(what, faults=tuple(faults))
 
 
 class PluginError(HermesError):

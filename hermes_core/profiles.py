@@ -2,31 +2,92 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+
+from hermes_core.config.sections import ProfileSettings
+from hermes_core.errors import ConfigError, Fault
+from hermes_core.files import UnusableFile, read_bounded, shown
+from hermes_core.names import DEFAULT_PROFILE, profile_name_problem
+from hermes_core.secrets import ProfileSecrets, SecretSource, UnresolvedSecret
+
+__all__ = [
+    "DEFAULT_PROFILE",
+    "ProfileScope",
+    "ProfileSecrets",
+    "SecretSource",
+    "UnresolvedSecret",
+    "check_profile_name",
+    "create_uuid",
+    "read_uuid",
+]
+
+_UUID_FILE = "profile-id"
 
 
-class SecretSource(Protocol):
-    """Looks secrets up for one profile only."""
-
-    def get(self, name: str) -> str | None: ...
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProfileScope:
-    """What code of one profile may use. Handed over explicitly; never looked up."""
+    """What code of one profile may use. Handed over explicitly; never looked up.
+
+    `hidden` are the names of all secrets that any profile has or refers to; `variables` are what
+    children of this profile find in their environment besides what the gateway inherited.
+    """
 
     name: str
     uuid: str
     config_dir: Path
     state_dir: Path
+    settings: ProfileSettings
     secrets: SecretSource
+    hidden: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def child_environment(self) -> dict[str, str]:
-        raise NotImplementedError
+        """The environment for a child process: no secret of any profile, and `HERMES_PROFILE`."""
+        inherited = {key: value for key, value in os.environ.items() if key not in self.hidden}
+        return {**inherited, **self.variables, "HERMES_PROFILE": self.name}
 
-    @property
-    def settings(self) -> Mapping[str, object]:
-        raise NotImplementedError
+
+def check_profile_name(name: str) -> str:
+    """`name` itself. Raises ConfigError when it cannot name a profile."""
+    if problem := profile_name_problem(name):
+        raise ConfigError(problem)
+    return name
+
+
+def read_uuid(state_dir: Path) -> str | None:
+    """The identity of the profile whose state is in `state_dir`, None before its first start.
+
+    A profile that is deleted and made again under the same name has another one. Raises ConfigError
+    when the file is there and holds something else.
+    """
+    path = state_dir / _UUID_FILE
+    try:
+        text = read_bounded(path, limit=64).decode("ascii").strip()
+        return str(uuid.UUID(text))
+    except FileNotFoundError:
+        return None
+    except (UnusableFile, ValueError) as error:
+        fault = Fault(file=shown(path), problem=f"not the identity of a profile: {error}")
+        raise ConfigError.of([fault]) from None
+
+
+def create_uuid(state_dir: Path) -> str:
+    """The identity of the profile, made now if it has none. `state_dir` must exist.
+
+    Raises OSError when it cannot be written, ConfigError when it cannot be read.
+    """
+    fresh = str(uuid.uuid4())
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(state_dir / _UUID_FILE, flags, 0o600)
+    except FileExistsError:
+        return read_uuid(state_dir) or create_uuid(state_dir)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"{fresh}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return fresh

@@ -1,0 +1,131 @@
+"""The settings that the core itself knows, as typed sections. The manual is `docs/settings.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from hermes_core.settings import Duration, PositiveDuration, Settings
+
+Progress = Literal["none", "typing", "status", "full"]
+Busy = Literal["queue", "coalesce", "interrupt", "steer"]
+Sharing = Literal["per_user", "shared"]
+Reset = Literal["none", "idle", "daily"]
+
+
+class GatewaySettings(Settings):
+    """``[gateway]``: the process. Only the file of the default profile has it."""
+
+    profiles: tuple[str, ...] = ("default",)
+    max_running_turns: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    shutdown_grace: Duration = Duration(30)
+    start_grace: Duration = Duration(20)
+    durability: Literal["full", "normal"] = "full"
+
+
+class SessionSettings(Settings):
+    """``[sessions]``: what shares a memory, and what happens while a turn runs.
+
+    `inactivity` ends a turn that shows no sign of life for so long, `total` any turn that runs so
+    long.
+    """
+
+    group: Sharing = "per_user"
+    thread: Sharing = "shared"
+    busy: Busy = "queue"
+    max_waiting: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
+    inactivity: PositiveDuration = Duration(1800)
+    total: PositiveDuration | None = None
+    reset: Reset = "none"
+    reset_idle: PositiveDuration = Duration(86400)
+    reset_hour: Annotated[int, Meta(ge=0, le=23)] = 4
+
+
+class AuthorizationSettings(Settings):
+    """``[authorization]``: plugins whose `authorize` hook may speak for platforms of others."""
+
+    authorizers: tuple[str, ...] = ()
+
+
+class PluginSettings(Settings):
+    """``[plugins]``: what is not loaded, and what the gateway must not run without."""
+
+    disabled: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+
+class AgentChoice(Settings):
+    """The core's own key of ``[agent]``; the tables below it belong to the agents."""
+
+    use: str = "echo"
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """``[agent]``. `tables` has the section of every agent that can be built from this file."""
+
+    use: str = "echo"
+    tables: Mapping[str, Settings] = field(default_factory=dict)
+
+
+class AccountKeys(Settings):
+    """The core's own keys of ``[platforms.X]``; the others belong to the plugin."""
+
+    enabled: bool = True
+    allowed_users: tuple[str, ...] = ()
+    allowed_groups: tuple[str, ...] = ()
+    allow_all: bool = False
+    admins: tuple[str, ...] = ()
+    progress: Progress = "typing"
+    agent: str | None = None
+    busy: Busy | None = None
+
+
+ACCESS_KEYS = ("allowed_users", "allowed_groups", "allow_all", "admins")
+"""The keys of an account that decide who may speak."""
+
+
+class AccountSettings(AccountKeys, kw_only=True):
+    """One account: the core's keys, and `settings`, the section that the platform's plugin
+    declared.
+
+    The lists hold the ids as they are written; each of them can be normalised.
+    """
+
+    platform: str
+    account: str
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """``telegram`` for the default account, ``telegram.ops`` for another one."""
+        return self.platform if self.account == "default" else f"{self.platform}.{self.account}"
+
+
+@dataclass(frozen=True)
+class ProfileSettings:
+    """Everything that one profile's file says, with defaults filled in.
+
+    `sections` has the sections that plugins declared: one value, or a tuple for an array of tables.
+    `warnings` are what the file says in vain, each in one line.
+    """
+
+    name: str = "default"
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+    authorization: AuthorizationSettings = field(default_factory=AuthorizationSettings)
+    plugins: PluginSettings = field(default_factory=PluginSettings)
+    accounts: tuple[AccountSettings, ...] = ()
+    sections: Mapping[str, Settings | tuple[Settings, ...]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def account(self, platform: str, account: str = "default") -> AccountSettings | None:
+        """The account of that name, None when the profile has none."""
+        for found in self.accounts:
+            if (found.platform, found.account) == (platform, account):
+                return found
+        return None
