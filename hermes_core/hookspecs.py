@@ -66,9 +66,10 @@ def agents() -> list[AgentType]:
 
 
 @hookkinds.adapter(since="1.0")
-def connect(is_reconnect: bool) -> None:
-    """Log in and start to listen; return when the account is live.
+def connect(is_reconnect: bool) -> str:
+    """Log in and start to listen; return the account's own user id when it is live.
 
+    The id is how the core recognises the account's own messages; "" where the network has no such thing.
     `is_reconnect` is True after a loss of connection in the same process: keep what the network has
     queued. Raise `AccountFailed` when it can never work, anything else to be called again with
     growing pauses. Required.

@@ -248,3 +248,13 @@ class Usage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 AgentEvent: TypeAlias = Text | Commentary | ToolStart | ToolEnd | Attach | Consumed | Final | Usage
+
+encode = msgspec.json.Encoder().encode
+"""Any of these values as JSON, the form in which they are stored."""
+
+_inbound = msgspec.json.Decoder(Inbound)
+
+
+def decode_inbound(payload: bytes) -> Inbound:
+    """The inverse of `encode` for an event."""
+    return _inbound.decode(payload)

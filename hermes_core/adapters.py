@@ -1,0 +1,249 @@
+"""Accounts: build the adapter, connect it, watch it, connect it again, disconnect it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal
+
+from hermes_core import hookspecs as specs
+from hermes_core.authorization import AccessList
+from hermes_core.errors import AccountFailed, ConfigError, OutcomeUnknown, PluginError
+from hermes_core.events import PlatformInfo
+from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Received, Receipt
+from hermes_core.plugins import AdapterCalls, normalizer
+
+if TYPE_CHECKING:
+    from hermes_core.config import AccountSettings
+    from hermes_core.platforms import Channel, Platform
+    from hermes_core.plugins import Hooks, Owned
+    from hermes_core.profiles import ProfileScope
+
+log = logging.getLogger(__name__)
+
+MAX_PAUSE = 60.0
+"""Seconds between two attempts to connect at most; the first pause is one second, each next twice as long."""
+
+State = Literal["new", "connecting", "connected", "waiting", "failed", "stopped"]
+Receive = Callable[[Inbound, AccessList, str], Awaitable[Received]]
+
+
+class Account:
+    """One account of one profile: what delivery sends by, and what admission receives from."""
+
+    def __init__(
+        self,
+        *,
+        scope: ProfileScope,
+        settings: AccountSettings,
+        owned: Owned[Platform],
+        hooks: Hooks,
+        receive: Receive,
+        resume: Callable[[str, str | None], None],
+    ) -> None:
+        """`resume(account_key, chat_id or None)` is told what can be reached (again).
+
+        Raises PluginError when the adapter breaks the contract, ConfigError for an id that can be none.
+        """
+        self.platform = owned.value
+        self.settings = settings
+        self.name = settings.name
+        self.state: State = "new"
+        self.reason = ""
+        self.own_id = ""
+        self.access = _access(settings, owned)
+        self._scope = scope
+        self._hooks = hooks
+        self._receive = receive
+        self._resume = resume
+        self._live = asyncio.Event()
+        self._lost: asyncio.Future[Exception] | None = None
+        adapter = self.platform.adapter(settings.settings, _Context(self))
+        self._calls = AdapterCalls(adapter, hooks.accounting, owned.plugin)
+
+    @property
+    def connected(self) -> bool:
+        return self.state == "connected"
+
+    @property
+    def scope(self) -> ProfileScope:
+        return self._scope
+
+    # ── for delivery and local clients ───────────────────────────────────────────────────────────
+
+    async def send(self, message: Outbound) -> Receipt:
+        return _receipt(await self._calls.call(specs.send, message=message), self.name)
+
+    async def edit(self, message_id: str, message: Outbound) -> Receipt:
+        call = self._calls.call(specs.edit, message_id=message_id, message=message)
+        return _receipt(await call, self.name)
+
+    async def attach(self, channel: Channel) -> None:
+        """Let the adapter serve a local client. Raises PluginError when it has no use for one."""
+        if not self._calls.has(specs.attach):
+            raise PluginError("this platform serves no local clients", where=self.name)
+        await self._calls.call(specs.attach, channel=channel)
+
+    # ── for the adapter ──────────────────────────────────────────────────────────────────────────
+
+    async def receive(self, event: Inbound) -> Received:
+        """Take an event from the adapter, once the account is live and knows who it is itself."""
+        address = event.address
+        if (address.platform, address.account) != (self.platform.name, self.settings.account):
+            raise PluginError("an adapter gave an event of another account", where=self.name)
+        await self._live.wait()
+        return await self._receive(event, self.access, self.own_id)
+
+    def reachable(self, chat_id: str) -> None:
+        self._resume(self.name, chat_id)
+
+    def lost(self, error: Exception) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(error)
+
+    # ── the life of the connection ───────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Keep the account connected until cancelled, or until it can never work."""
+        reconnect = False
+        failures = 0
+        while True:
+            self.state = "connecting"
+            self._lost = asyncio.get_running_loop().create_future()
+            try:
+                self.own_id = await self._calls.call(specs.connect, is_reconnect=reconnect) or ""
+            except AccountFailed as error:
+                self._down("failed", error)
+                return
+            except Exception as error:
+                failures += 1
+                self._down("waiting", error)
+                await asyncio.sleep(_pause(failures))
+                continue
+            failures = 0
+            await self._while_connected(reconnect, self._lost)
+            reconnect = True
+
+    async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> None:
+        self._up(reconnect)
+        try:
+            self._down("waiting", await lost)
+        finally:
+            self._live.clear()
+            if self.connected:
+                self._down("stopped", None)
+            await self._disconnect()
+
+    def _up(self, reconnect: bool) -> None:
+        self.state, self.reason = "connected", ""
+        self._live.set()
+        log.info("connected", extra={"account": self.name, "profile": self._scope.name})
+        self._hooks.notify(
+            specs.on_platform_connected,
+            scope=self._scope,
+            platform=PlatformInfo(
+                platform=self.platform.name,
+                account=self.settings.account,
+                is_reconnect=reconnect,
+            ),
+        )
+        self._resume(self.name, None)
+
+    def _down(self, state: State, error: Exception | None) -> None:
+        was_connected = self.connected
+        self.state = state
+        self.reason = "" if error is None else f"{type(error).__name__}: {error}"
+        if error is not None:
+            log.warning(
+                "the account is not connected: %s",
+                self.reason,
+                extra={"account": self.name, "profile": self._scope.name},
+            )
+        if was_connected:
+            info = PlatformInfo(
+                platform=self.platform.name, account=self.settings.account, reason=self.reason
+            )
+            self._hooks.notify(
+                specs.on_platform_disconnected, scope=self._scope, platform=info
+            )
+
+    async def _disconnect(self) -> None:
+        if not self._calls.has(specs.disconnect):
+            return
+        try:
+            await self._calls.call(specs.disconnect)
+        except Exception as error:
+            log.warning(
+                "disconnect failed: %s",
+                error,
+                extra={"account": self.name, "profile": self._scope.name},
+            )
+
+
+class _Context:
+    """`platforms.AdapterContext` for one account: the only way from an adapter into the core."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    @property
+    def scope(self) -> ProfileScope:
+        return self._account.scope
+
+    @property
+    def platform(self) -> str:
+        return self._account.platform.name
+
+    @property
+    def account(self) -> str:
+        return self._account.settings.account
+
+    def address(
+        self, chat_id: str, *, kind: ChatKind = "dm", thread_id: str | None = None
+    ) -> Address:
+        return Address(
+            platform=self.platform,
+            account=self.account,
+            chat_id=chat_id,
+            thread_id=thread_id,
+            kind=kind,
+        )
+
+    async def receive(self, inbound: Inbound) -> Received:
+        return await self._account.receive(inbound)
+
+    def reachable(self, chat_id: str) -> None:
+        self._account.reachable(chat_id)
+
+    def lost(self, error: Exception) -> None:
+        self._account.lost(error)
+
+
+def _access(settings: AccountSettings, owned: Owned[Platform]) -> AccessList:
+    try:
+        return AccessList.build(
+            settings.platform,
+            owned.plugin.distribution,
+            normalizer(owned.value),
+            settings.allowed_users,
+            allow_all=settings.allow_all,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"allowed_users: {error}", where=f"[platforms.{settings.name}]"
+        ) from error
+
+
+def _receipt(value: object, where: str) -> Receipt:
+    if not isinstance(value, Receipt):
+        raise OutcomeUnknown(
+            f"the adapter returned {type(value).__name__}, not a Receipt", where=where
+        )
+    return value
+
+
+def _pause(failures: int) -> float:
+    """Doubling, with jitter so that many accounts do not come back at the same instant."""
+    return min(MAX_PAUSE, 2.0 ** (failures - 1)) * random.uniform(0.75, 1.25)  # noqa: S311

@@ -1,0 +1,225 @@
+"""Admission: what comes in, in order, through the gate, into the inbox.
+
+Every call of `receive` ends in exactly one outcome, and the counters add up:
+received = accepted + duplicate + denied + refused + handled + not_ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hermes_core import hookspecs as specs
+from hermes_core.authorization import AccessList, Admitted, Gate, NotAdmitted
+from hermes_core.denials import Denials
+from hermes_core.errors import NotReady, StoreError
+from hermes_core.events import MessageInfo
+from hermes_core.ids import new_id
+from hermes_core.messages import (
+    Accepted,
+    Denied,
+    Duplicate,
+    Handled,
+    Inbound,
+    Message,
+    Received,
+    Refused,
+)
+from hermes_core.sessions import SessionPolicy, session_key
+from hermes_core.store import inbox
+from hermes_core.text import encode_clean
+
+if TYPE_CHECKING:
+    from hermes_core.commands import Call, Commands
+    from hermes_core.plugins import Hooks
+    from hermes_core.profiles import ProfileScope
+    from hermes_core.store import Store
+
+log = logging.getLogger(__name__)
+
+MAX_EVENT_BYTES = 1_048_576
+"""Stored size of one event at most; the networks themselves stay far below (Telegram: 4,096 characters)."""
+
+
+class Admission:
+    """The way in, for one profile."""
+
+    def __init__(
+        self,
+        *,
+        scope: ProfileScope,
+        store: Store,
+        gate: Gate,
+        hooks: Hooks,
+        policy: SessionPolicy,
+        max_waiting: int,
+        commands: Commands,
+        committed: Callable[[str, int], None],
+        wall: Callable[[], float],
+    ) -> None:
+        """`committed(session_key, sequence)` is called once for each row that waits for a turn."""
+        self._scope = scope
+        self._store = store
+        self._gate = gate
+        self._hooks = hooks
+        self._policy = policy
+        self._max_waiting = max_waiting
+        self._commands = commands
+        self._committed = committed
+        self._wall = wall
+        self._denials = Denials(scope, store, hooks, wall)
+        self._tails: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._closed = ""
+        self.counts: Counter[str] = Counter()
+
+    def close(self, reason: str) -> None:
+        """From now on every call ends in NotReady."""
+        self._closed = reason
+
+    async def receive(self, event: Inbound, access: AccessList, own_id: str = "") -> Received:
+        """Decide the fate of an event and commit it. Raises NotReady: offer it again later.
+
+        `own_id` is the account's own user id: what it said itself is not for it to answer.
+        """
+        self.counts["received"] += 1
+        try:
+            outcome = await self._receive(event, access, own_id)
+        except NotReady:
+            self.counts["not_ready"] += 1
+            raise
+        except asyncio.CancelledError:
+            self.counts["not_ready"] += 1
+            raise
+        except StoreError as error:
+            self.counts["not_ready"] += 1
+            raise NotReady(error.what, where=error.where, remedy=error.remedy) from error
+        self.counts[type(outcome).__name__.lower()] += 1
+        return outcome
+
+    async def _receive(self, event: Inbound, access: AccessList, own_id: str) -> Received:
+        if not event.event_id:
+            event = msgspec.structs.replace(event, event_id=new_id("e"))
+        async with self._in_order(event):
+            if self._closed:
+                raise NotReady(self._closed)
+            admitted = await self._gate.check(event, access)
+            if isinstance(admitted, NotAdmitted):
+                self._denials.note(event, admitted.reason)
+                return Denied(admitted.reason)
+            if admitted.event.sender.id == own_id:
+                return Denied("own message")
+            call = self._commands.parse(admitted)
+            key = session_key(
+                self._scope.name, event.address, admitted.event.sender.id, self._policy
+            )
+            payload = encode_clean(admitted.event)
+            if len(payload) > MAX_EVENT_BYTES:
+                return self._refused(admitted, key, "the message is too long")
+            write = self._commit(admitted, key, payload, call)
+        return self._outcome(admitted, key, await write, call)
+
+    @asynccontextmanager
+    async def _in_order(self, event: Inbound) -> AsyncIterator[None]:
+        """First-in-first-out per (account, chat) up to the submission of the write, which keeps the order.
+
+        A caller that is cancelled while it waits passes its predecessor's place on, not its own.
+        """
+        chat = (event.address.account_key, event.address.chat_id)
+        before = self._tails.get(chat)
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tails[chat] = mine
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            yield
+        finally:
+            if before is None or before.done():
+                _release(mine)
+            else:
+                before.add_done_callback(lambda _: _release(mine))
+            if self._tails.get(chat) is mine:
+                if mine.done():
+                    del self._tails[chat]
+                else:
+                    mine.add_done_callback(lambda _: self._forget(chat, mine))
+
+    def _forget(self, chat: tuple[str, str], tail: asyncio.Future[None]) -> None:
+        if self._tails.get(chat) is tail:
+            del self._tails[chat]
+
+    def _commit(
+        self, admitted: Admitted[Inbound], key: str, payload: bytes, call: Call | None
+    ) -> asyncio.Future[inbox.Stored]:
+        event = admitted.event
+        wants_turn = isinstance(event, Message) and call is None
+        ended = f"command {call.command.name}" if call else "no turn"
+        arrival = inbox.Arrival(
+            account=event.address.account_key,
+            chat_id=event.address.chat_id,
+            event_id=event.event_id,
+            type=type(event).__name__.lower(),
+            session_key=key,
+            payload=payload,
+            received_at=self._wall(),
+            max_waiting=self._max_waiting,
+            ended="" if wants_turn else ended,
+        )
+
+        def committed(stored: inbox.Stored) -> None:
+            if stored.outcome == "accepted" and wants_turn:
+                self._committed(key, stored.sequence)
+
+        return self._store.write(lambda tx: inbox.insert(tx, arrival), committed)
+
+    def _outcome(
+        self, admitted: Admitted[Inbound], key: str, stored: inbox.Stored, call: Call | None
+    ) -> Received:
+        if stored.outcome == "duplicate":
+            return Duplicate(stored.sequence)
+        if stored.outcome == "full":
+            return self._refused(
+                admitted, key, f"{self._max_waiting} messages are waiting already"
+            )
+        if self._hooks.has(specs.on_message_received):
+            info = self._info(admitted, key, sequence=stored.sequence)
+            self._hooks.notify(specs.on_message_received, scope=self._scope, message=info)
+        if call is not None:
+            self._commands.run(call, key)
+            return Handled(stored.sequence, call.command.name)
+        return Accepted(stored.sequence)
+
+    def _refused(self, admitted: Admitted[Inbound], key: str, reason: str) -> Refused:
+        info = self._info(admitted, key, reason=reason)
+        self._hooks.notify(specs.on_message_refused, scope=self._scope, message=info)
+        self._commands.tell(admitted, key, f"Not taken: {reason}.")
+        return Refused(reason)
+
+    def _info(
+        self,
+        admitted: Admitted[Inbound],
+        key: str,
+        *,
+        sequence: int | None = None,
+        reason: str = "",
+    ) -> MessageInfo:
+        event = admitted.event
+        return MessageInfo(
+            type=type(event).__name__.lower(),
+            address=event.address,
+            sender=event.sender,
+            event_id=event.event_id,
+            sequence=sequence,
+            session_key=key,
+            reason=reason,
+        )
+
+
+def _release(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

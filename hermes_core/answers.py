@@ -1,0 +1,55 @@
+"""What an agent says during one run, gathered into one answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hermes_core.messages import (
+    AgentEvent,
+    Final,
+    Text,
+    ToolEnd,
+    ToolStart,
+    Usage,
+)
+
+MAX_ANSWER = 4_000_000
+"""Characters of one answer at most. A run that says more is ended: it is a loop, not an answer."""
+
+
+class TooMuch(Exception):
+    """The answer passed `MAX_ANSWER`."""
+
+
+@dataclass
+class Answer:
+    """The state of an answer. `text` is what a person should have seen when the run ends well."""
+
+    pieces: list[str] = field(default_factory=list)
+    final: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    tools: dict[str, str] = field(default_factory=dict)
+    said: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.final if self.final is not None else "".join(self.pieces)
+
+    def apply(self, event: AgentEvent) -> bool:
+        """Take one event in. True when the visible text changed."""
+        if isinstance(event, Text):
+            self.pieces.append(event.text)
+            self.said += len(event.text)
+            if self.said > MAX_ANSWER:
+                raise TooMuch
+            return self.final is None and bool(event.text)
+        if isinstance(event, Final):
+            self.final = event.text
+            return True
+        if isinstance(event, Usage):
+            self.usage = event
+        elif isinstance(event, ToolStart):
+            self.tools[event.call_id] = event.name
+        elif isinstance(event, ToolEnd):
+            self.tools.pop(event.call_id, None)
+        return False

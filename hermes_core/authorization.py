@@ -1,0 +1,134 @@
+"""The gate: default deny, and the only place that makes an `Admitted`.
+
+Order of the checks, all before any side effect:
+
+1. Every `authorize` hook that may speak for the platform is asked. A literal True grants, None abstains,
+   anything else (a truthy value too), an exception or a time-out is a veto.
+2. The profile's allowlist for the account grants listed senders, or everybody with ``allow_all = true``.
+3. A sender is admitted when at least one of them granted and none vetoed. Otherwise denied.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, final
+
+import msgspec
+
+from hermes_core import hookspecs as specs
+from hermes_core.messages import Inbound
+
+if TYPE_CHECKING:
+    from hermes_core.plugins import Hooks, Plugin
+    from hermes_core.profiles import ProfileScope
+
+log = logging.getLogger(__name__)
+EventT = TypeVar("EventT", bound=Inbound)
+_SEAL = object()
+
+
+@final
+class Admitted(Generic[EventT]):
+    """An event whose sender holds a grant. Only the gate makes one; everything behind it asks for it."""
+
+    __slots__ = ("event", "grant")
+
+    def __init__(self, event: EventT, grant: str, seal: object) -> None:
+        if seal is not _SEAL:
+            raise TypeError("only the gate admits an event")
+        self.event = event
+        self.grant = grant
+
+
+@dataclass(frozen=True)
+class NotAdmitted:
+    """Why an event has no grant."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AccessList:
+    """Who may speak on one account, by canonical id."""
+
+    platform: str
+    distribution: str
+    normalize: Callable[[str], str]
+    users: frozenset[str] = frozenset()
+    allow_all: bool = False
+
+    @classmethod
+    def build(
+        cls,
+        platform: str,
+        distribution: str,
+        normalize: Callable[[str], str],
+        users: Iterable[str],
+        *,
+        allow_all: bool,
+    ) -> AccessList:
+        """Normalise the configured ids. Raises ValueError, naming the entry, for one that can be no id."""
+        return cls(
+            platform, distribution, normalize, frozenset(map(normalize, users)), allow_all
+        )
+
+
+class Gate:
+    """Decides who may speak, for one profile."""
+
+    def __init__(
+        self, hooks: Hooks, scope: ProfileScope, authorizers: frozenset[str] = frozenset()
+    ) -> None:
+        self._hooks = hooks
+        self._scope = scope
+        self._authorizers = authorizers
+
+    async def check(self, event: EventT, access: AccessList) -> Admitted[EventT] | NotAdmitted:
+        """Ask every source for a grant. The admitted event carries the normalised sender id."""
+        try:
+            user_id = access.normalize(event.sender.id)
+        except ValueError:
+            return NotAdmitted("the sender's id is not valid on this platform")
+        if user_id != event.sender.id:
+            sender = msgspec.structs.replace(event.sender, id=user_id)
+            event = msgspec.structs.replace(event, sender=sender)
+        granted: str | None = None
+        if self._hooks.has(specs.authorize):
+            votes = await self._votes(event, access)
+            if isinstance(votes, NotAdmitted):
+                return votes
+            granted = votes
+        if access.allow_all:
+            granted = "allow_all"
+        elif event.sender.id in access.users:
+            granted = "allowed_users"
+        if granted is None:
+            return NotAdmitted("nobody granted")
+        return Admitted(event, granted, _SEAL)
+
+    async def _votes(self, event: Inbound, access: AccessList) -> str | None | NotAdmitted:
+        def may_speak(plugin: Plugin) -> bool:
+            return (
+                plugin.distribution == access.distribution or plugin.name in self._authorizers
+            )
+
+        answers = await self._hooks.decide(
+            specs.authorize,
+            may_speak,
+            scope=self._scope,
+            sender=event.sender,
+            address=event.address,
+        )
+        granted: str | None = None
+        for answer in answers:
+            if answer.error is not None:
+                return NotAdmitted(f"plugin {answer.plugin.name} failed to answer")
+            if answer.value is True:
+                granted = f"plugin {answer.plugin.name}"
+            elif answer.value is not None:
+                return NotAdmitted(f"plugin {answer.plugin.name} vetoed")
+        return granted
+
+

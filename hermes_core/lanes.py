@@ -1,0 +1,204 @@
+"""Lanes: one turn at a time for each session, in order, whatever happens to the turns.
+
+A lane exists only while its session has work. It knows its queue by one integer, the highest committed
+sequence, which the store's completion callback raises. The rows themselves stay in the inbox: a long queue
+costs no memory, and there is no state to hand over, to lose or to restore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CANCEL_GRACE = 5.0
+"""Seconds that a cancelled run has to end before it is revoked and left behind."""
+
+STOPPED = "stopped"
+"""A person cancelled the turn: it is over."""
+SHUTDOWN = "shutdown"
+"""The gateway stops: the turn is run again after the next start."""
+RETRY_PAUSE = 1.0
+"""Seconds before a lane tries again when the core itself failed, a full disk for example."""
+
+
+class Revoked(Exception):
+    """A run did not end within the grace after its cancellation. It can do nothing any more."""
+
+
+@dataclass(eq=False)
+class Run:
+    """One run of agent code. `live` is its fence: once False, whatever it still says is dropped.
+
+    `cancelled` says why it was cancelled, "" while it was not."""
+
+    turn_id: str
+    owner: str
+    live: bool = True
+    cancelled: str = ""
+    dropped: int = 0
+    task: asyncio.Task[Any] | None = None
+    revoked: asyncio.Future[None] | None = field(default=None, repr=False)
+    timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+
+class Lane:
+    """The worker of one session while it has work."""
+
+    def __init__(self, session_key: str, grace: float, abandoned: set[Run]) -> None:
+        self.session_key = session_key
+        self.highest = 0
+        self.seen = 0
+        self.run: Run | None = None
+        self._grace = grace
+        self._abandoned = abandoned
+
+    async def supervise(self, run: Run, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` in a task of its own and wait for its end, or for its revocation.
+
+        Raises Revoked when it was cancelled and did not end in time, CancelledError when it ended cancelled;
+        otherwise returns its result or raises its error. Cancelling `run` never cancels the lane.
+        """
+        loop = asyncio.get_running_loop()
+        run.revoked = loop.create_future()
+        run.task = loop.create_task(
+            work, name=f"turn {run.turn_id}", context=contextvars.copy_context()
+        )
+        self.run = run
+        try:
+            await asyncio.wait({run.task, run.revoked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.run = None
+            run.live = False
+            if run.timer is not None:
+                run.timer.cancel()
+            if not run.task.done():
+                self._leave_behind(run)
+        if not run.task.done():
+            raise Revoked
+        run.revoked.cancel()
+        if run.task.cancelled():
+            raise asyncio.CancelledError
+        result: T = run.task.result()
+        return result
+
+    def cancel(self, why: str, turn_id: str | None = None) -> bool:
+        """Cancel the running turn (only if it is `turn_id`, when given). False when there is none."""
+        run = self.run
+        if run is None or run.task is None or (turn_id is not None and run.turn_id != turn_id):
+            return False
+        if not run.cancelled:
+            run.cancelled = why
+            run.timer = asyncio.get_running_loop().call_later(self._grace, _revoke, run)
+        run.task.cancel()
+        return True
+
+    def _leave_behind(self, run: Run) -> None:
+        assert run.task is not None
+        run.task.cancel()
+        self._abandoned.add(run)
+        run.task.add_done_callback(lambda task: self._returned(run, task))
+        log.error("a cancelled run did not end; it is left behind", extra={"turn": run.turn_id})
+
+    def _returned(self, run: Run, task: asyncio.Task[Any]) -> None:
+        self._abandoned.discard(run)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("a run that was left behind ended", extra={"turn": run.turn_id})
+
+
+class Lanes:
+    """All lanes of one profile. `run_next` runs the next turn of a lane and returns the highest sequence
+    it ended, or None when nothing was waiting."""
+
+    def __init__(
+        self,
+        run_next: Callable[[Lane], Awaitable[int | None]],
+        slots: asyncio.Semaphore,
+        *,
+        grace: float = CANCEL_GRACE,
+    ) -> None:
+        """`slots` limits the running turns of the whole gateway."""
+        self._run_next = run_next
+        self._slots = slots
+        self._grace = grace
+        self._lanes: dict[str, Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.abandoned: set[Run] = set()
+
+    def committed(self, session_key: str, sequence: int) -> None:
+        """A row waits. Called by the store on the event loop, in the order of the commits."""
+        lane = self._lanes.get(session_key)
+        if lane is not None:
+            lane.highest = max(lane.highest, sequence)
+            return
+        if self._stopping:
+            return
+        lane = self._lanes[session_key] = Lane(session_key, self._grace, self.abandoned)
+        lane.highest = sequence
+        task = asyncio.get_running_loop().create_task(
+            self._drain(lane), name=f"lane {session_key}", context=contextvars.Context()
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self, session_key: str, turn_id: str) -> bool:
+        """Cancel a turn that runs. The lane goes on with what waits."""
+        lane = self._lanes.get(session_key)
+        return lane is not None and lane.cancel(STOPPED, turn_id)
+
+    @property
+    def busy(self) -> list[str]:
+        """The keys of the sessions that have work, in the order they got it."""
+        return list(self._lanes)
+
+    @property
+    def running(self) -> list[Run]:
+        return [lane.run for lane in self._lanes.values() if lane.run is not None]
+
+    async def stop(self, grace: float) -> None:
+        """Start no more turns, wait up to `grace` seconds for those that run, then cancel them.
+
+        Rows that were not run stay in the inbox.
+        """
+        self._stopping = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
+        for lane in list(self._lanes.values()):
+            lane.cancel(SHUTDOWN)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._grace + 1.0)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _drain(self, lane: Lane) -> None:
+        """Run turns while rows wait. Nothing is awaited between the last look and the retirement."""
+        try:
+            while lane.highest > lane.seen and not self._stopping:
+                mark = lane.highest
+                async with self._slots:
+                    if self._stopping:
+                        break
+                    try:
+                        ended = await self._run_next(lane)
+                    except Exception:
+                        log.exception("a turn broke", extra={"session": lane.session_key})
+                        await asyncio.sleep(RETRY_PAUSE)
+                        continue
+                lane.seen = mark if ended is None else ended
+        finally:
+            del self._lanes[lane.session_key]
+
+
+def _revoke(run: Run) -> None:
+    if run.revoked is not None and not run.revoked.done():
+        run.live = False
+        run.revoked.set_result(None)

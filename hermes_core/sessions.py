@@ -1,0 +1,47 @@
+"""Which session an event belongs to: one pure function, used by everybody.
+
+The key is ``agent:<profile>:<platform>:<kind>:<chat>[:<thread>][:<user>]`` where the default profile is
+written ``main``, a non-default account ``<platform>.<account>``, and ``:`` and ``%`` inside a part are escaped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hermes_core.messages import Address
+
+Sharing = Literal["per_user", "shared"]
+
+
+@dataclass(frozen=True)
+class SessionPolicy:
+    """Who shares a session: the people of a group, and the people of a thread."""
+
+    group: Sharing = "per_user"
+    thread: Sharing = "shared"
+
+
+def session_key(profile: str, address: Address, user_id: str, policy: SessionPolicy) -> str:
+    """The key of the session that `user_id` speaks to at `address`.
+
+    A thread of a group is of kind ``thread``, so that a thread and a person with equal ids never share a key.
+    """
+    threaded = address.thread_id is not None
+    kind = "thread" if threaded and address.kind != "dm" else address.kind
+    parts = [
+        "agent",
+        "main" if profile == "default" else profile,
+        address.account_key,
+        kind,
+        address.chat_id,
+    ]
+    if address.thread_id is not None:
+        parts.append(address.thread_id)
+    if kind != "dm" and (policy.thread if kind == "thread" else policy.group) == "per_user":
+        parts.append(user_id)
+    return ":".join(map(_escaped, parts))
+
+
+def _escaped(part: str) -> str:
+    return part.replace("%", "%25").replace(":", "%3A")

@@ -1,0 +1,97 @@
+"""Forward migrations of the state database, all in one transaction, with a backup first.
+
+Each step is plain SQL that PostgreSQL takes as well, apart from the type of the serial keys. A step that
+has shipped is never edited; a new one is appended.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from hermes_core.errors import NewerSchema
+
+APPLICATION_ID = 0x48475731
+"""Marks the file as ours in the SQLite header (offset 68): "HGW1"."""
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE generation (
+            session_key TEXT NOT NULL PRIMARY KEY, generation INTEGER NOT NULL)""",
+        """CREATE TABLE session (
+            id TEXT NOT NULL PRIMARY KEY, session_key TEXT NOT NULL, generation INTEGER NOT NULL,
+            address BLOB NOT NULL, created_at REAL NOT NULL, active_at REAL NOT NULL,
+            ended_at REAL, end_reason TEXT NOT NULL DEFAULT '',
+            UNIQUE (session_key, generation))""",
+        """CREATE TABLE message (
+            id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
+            turn_id TEXT NOT NULL, role TEXT NOT NULL, sender_id TEXT NOT NULL DEFAULT '',
+            sender_name TEXT NOT NULL DEFAULT '', text TEXT NOT NULL, created_at REAL NOT NULL)""",
+        "CREATE INDEX message_session ON message (session_id, id)",
+        """CREATE TABLE turn (
+            id TEXT NOT NULL PRIMARY KEY, session_id TEXT NOT NULL, session_key TEXT NOT NULL,
+            generation INTEGER NOT NULL, attempt INTEGER NOT NULL, state TEXT NOT NULL,
+            reason TEXT NOT NULL DEFAULT '', started_at REAL NOT NULL, ended_at REAL)""",
+        "CREATE INDEX turn_running ON turn (session_key) WHERE state = 'running'",
+        """CREATE TABLE inbox (
+            sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
+            chat_id TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL,
+            session_key TEXT NOT NULL, generation INTEGER NOT NULL, payload BLOB NOT NULL,
+            state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '', turn_id TEXT,
+            attempts INTEGER NOT NULL DEFAULT 0, received_at REAL NOT NULL, ended_at REAL,
+            UNIQUE (account, chat_id, event_id))""",
+        "CREATE INDEX inbox_waiting ON inbox (session_key, sequence) WHERE state = 'waiting'",
+        "CREATE INDEX inbox_running ON inbox (turn_id) WHERE state = 'running'",
+        """CREATE TABLE outbox (
+            sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
+            account TEXT NOT NULL, chat_id TEXT NOT NULL, session_key TEXT NOT NULL, turn_id TEXT,
+            payload BLOB NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+            edits TEXT NOT NULL DEFAULT '', message_id TEXT NOT NULL DEFAULT '',
+            reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL, expires_at REAL NOT NULL,
+            ended_at REAL)""",
+        """CREATE INDEX outbox_open ON outbox (account, chat_id, sequence)
+            WHERE state IN ('pending', 'attempting')""",
+        """CREATE TABLE denied (
+            id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
+            chat_id TEXT NOT NULL, sender_id TEXT NOT NULL, reason TEXT NOT NULL,
+            count INTEGER NOT NULL DEFAULT 1, first_at REAL NOT NULL, last_at REAL NOT NULL,
+            UNIQUE (account, chat_id, sender_id, reason))""",
+        """CREATE TABLE kv (
+            owner TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+            PRIMARY KEY (owner, key))""",
+    ),
+)
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring an open database up to the newest schema. Raises NewerSchema and leaves a newer file alone."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(STEPS):
+        raise NewerSchema(
+            f"the state database has schema {version}, this Hermes knows up to {len(STEPS)}",
+            where=str(path),
+            remedy="run the Hermes that wrote it, or a newer one",
+        )
+    if version == len(STEPS):
+        return
+    if version > 0:
+        _backup(connection, path.with_name(f"{path.name}.schema-{version}.bak"))
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in STEPS[version:]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(STEPS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _backup(connection: sqlite3.Connection, target: Path) -> None:
+    """A copy made by SQLite itself: never open the file of a live database by other means."""
+    target.touch(mode=0o600, exist_ok=True)
+    with sqlite3.connect(target) as copy:
+        connection.backup(copy)
+    copy.close()

@@ -1,0 +1,121 @@
+"""`Store`: one profile's database as the rest of the core sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import peewee as pw
+
+from hermes_core.errors import StoreError
+from hermes_core.store.database import (
+    Durability,
+    Tx,
+    cannot_use,
+    connection_of,
+    open_reader,
+    open_writer,
+)
+from hermes_core.store.writer import Op, Write, WriteQueue, begin, commit_batch, complete_batch
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+READERS = 2
+"""Reader threads per file. Reads are rare: a turn's history, listings."""
+
+
+class Store:
+    """Writes go through one thread that commits them in groups; reads use a few connections."""
+
+    def __init__(self, path: Path, durability: Durability = "full") -> None:
+        self.path = path
+        self._durability: Durability = durability
+        self._queue = WriteQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="hermes-read")
+        self._local = threading.local()
+        self._reading: list[pw.SqliteDatabase] = []
+
+    async def open(self) -> None:
+        """Open, check and migrate the file. Raises StoreError (see `open_writer`)."""
+        self._loop = asyncio.get_running_loop()
+        opened: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(
+            target=self._write_forever, args=(opened,), name="hermes-write", daemon=True
+        )
+        self._thread.start()
+        await opened
+
+    async def close(self) -> None:
+        """Commit what is waiting, close every connection."""
+        self._queue.close()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+        await asyncio.to_thread(self._readers.shutdown)
+        for database in self._reading:
+            database.close()
+
+    def write(self, op: Op[T], on_commit: Callable[[T], None] | None = None) -> asyncio.Future[T]:
+        """Submit a write. The order of calls is the order of commits.
+
+        The future resolves after the commit, with the operation's result or its error. `on_commit` runs on
+        the loop for every committed operation, also when nobody waits for the future any more.
+        """
+        assert self._loop is not None, "the store is not open"
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(Write(op, future, on_commit))
+        return future
+
+    async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
+        """Run a read in a reader thread, against what is committed."""
+        assert self._loop is not None, "the store is not open"
+        return await self._loop.run_in_executor(self._readers, self._read, query)
+
+    def _read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
+        database: pw.SqliteDatabase | None = getattr(self._local, "database", None)
+        if database is None:
+            database = self._local.database = open_reader(self.path)
+            self._reading.append(database)
+        try:
+            return query(database)
+        except (sqlite3.Error, pw.PeeweeException) as error:
+            raise cannot_use(self.path, error) from error
+
+    def _write_forever(self, opened: asyncio.Future[None]) -> None:
+        try:
+            database = open_writer(self.path, self._durability)
+        except StoreError as error:
+            self._on_loop(opened.set_exception, error)
+            return
+        self._on_loop(opened.set_result, None)
+        connection = connection_of(database)
+        while batch := self._queue.take():
+            self._commit(connection, batch)
+            self._on_loop(complete_batch, batch)
+        database.close()
+
+    def _commit(self, connection: Tx, batch: list[Write[Any]]) -> None:
+        stalled = False
+        while not begin(connection):
+            if not stalled:
+                log.warning("another process holds the write lock", extra={"path": str(self.path)})
+            stalled = True
+        if stalled:
+            log.info("the write lock is free again", extra={"path": str(self.path)})
+        commit_batch(connection, batch, lambda error: cannot_use(self.path, error))
+
+    def _on_loop(self, call: Callable[..., object], *args: object) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:  # the loop was closed under us: nobody is left to tell
+            log.debug("the event loop closed before a write was reported")

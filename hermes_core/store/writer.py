@@ -1,0 +1,117 @@
+"""The one writer: many waiting writes, one transaction, one fsync.
+
+An operation is a function of the open transaction. It runs in its own savepoint, so that one that fails
+takes nobody else with it. When the transaction is committed, each operation's `on_commit` runs on the
+event loop, in the order of submission, and then its future is resolved: whoever needs to know that a row
+exists learns it there, even if the coroutine that asked for the write is gone by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from hermes_core.errors import HermesError, StoreError
+from hermes_core.store.database import Tx
+
+T = TypeVar("T")
+Op = Callable[[Tx], T]
+
+BATCH = 512
+"""Operations in one transaction at most: bounds how long the first of them waits."""
+
+
+class Write(Generic[T]):
+    """One operation on its way."""
+
+    __slots__ = ("error", "future", "on_commit", "op", "result")
+
+    def __init__(
+        self, op: Op[T], future: asyncio.Future[T], on_commit: Callable[[T], None] | None
+    ) -> None:
+        self.op = op
+        self.future = future
+        self.on_commit = on_commit
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+
+class WriteQueue:
+    """What is waiting to be written, in order. Filled by the loop, emptied by whoever commits."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Write[Any]] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._closed = False
+
+    def put(self, write: Write[Any]) -> None:
+        with self._changed:
+            if self._closed:
+                raise StoreError("the state database is closed")
+            self._waiting.append(write)
+            self._changed.notify()
+
+    def take(self) -> list[Write[Any]]:
+        """The next batch; waits for one. Empty once the queue is closed and drained."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+
+def commit_batch(
+    connection: Tx, batch: list[Write[Any]], failed: Callable[[Exception], StoreError]
+) -> None:
+    """Run a batch in one transaction and leave a result or an error in each write.
+
+    A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch failed.
+    """
+    try:
+        for write in batch:
+            _run_one(connection, write, failed)
+            if not connection.in_transaction:
+                raise write.error or StoreError("the transaction was lost")
+        connection.execute("COMMIT")
+    except (sqlite3.Error, HermesError) as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        lost = error if isinstance(error, HermesError) else failed(error)
+        for write in batch:
+            write.error = lost
+
+
+def complete_batch(batch: list[Write[Any]]) -> None:
+    """Tell the loop's side about a batch that is over. Runs on the event loop."""
+    for write in batch:
+        if write.error is None and write.on_commit is not None:
+            write.on_commit(write.result)
+        if write.future.done():
+            continue
+        if write.error is not None:
+            write.future.set_exception(write.error)
+        else:
+            write.future.set_result(write.result)
+
+
+def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], StoreError]) -> None:
+    connection.execute("SAVEPOINT op")
+    try:
+        write.result = write.op(connection)
+    except sqlite3.Error as error:
+        write.error = failed(error)
+    except Exception as error:
+        write.error = error
+    if not connection.in_transaction:
+        return
+    if write.error is not None:
+        connection.execute("ROLLBACK TO op")
+    connection.execute("RELEASE op")
