@@ -1,0 +1,18 @@
+"""The commands of the core. One line each; no command's module is imported to show its help."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """`attribute` of `hermes_core.cli.<module>` is the click command."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "paths": Entry("paths", "paths", "Show where Hermes keeps its files."),
+}

@@ -1,0 +1,1 @@
+"""Who holds the home, how to talk to it, and which process is which."""
