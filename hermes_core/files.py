@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 _KINDS = (
@@ -105,6 +104,8 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     a new one gets `mode`. Raises OSError with the old content untouched; a dangling link is an
     error.
     """
+    import tempfile
+
     if path.is_symlink() and not path.exists():
         raise FileNotFoundError(errno.ENOENT, "the symbolic link points to nothing", str(path))
     target = path.resolve()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +63,8 @@ def read_uuid(state_dir: Path) -> str | None:
     A profile that is deleted and made again under the same name has another one. Raises ConfigError
     when the file is there and holds something else.
     """
+    import uuid
+
     path = state_dir / _UUID_FILE
     try:
         text = read_bounded(path, limit=64).decode("ascii").strip()
@@ -80,6 +81,8 @@ def create_uuid(state_dir: Path) -> str:
 
     Raises OSError when it cannot be written, ConfigError when it cannot be read.
     """
+    import uuid
+
     fresh = str(uuid.uuid4())
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

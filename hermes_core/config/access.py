@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from hermes_core.config.convert import Converter, describe_value
 from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import ACCESS_KEYS, AccountKeys
 from hermes_core.files import shown
-from hermes_core.platforms import Platform
+
+if TYPE_CHECKING:
+    from hermes_core.platforms import Platform
 
 USER_LISTS = ("allowed_users", "admins")
 """Lists of user ids; groups are compared as they are written."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_core.config.access import check_effect, check_entries
 from hermes_core.config.convert import (
@@ -25,7 +25,9 @@ from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import ACCESS_KEYS, AccountKeys, AccountSettings
 from hermes_core.errors import PluginError
 from hermes_core.names import account_name_problem
-from hermes_core.platforms import Platform
+
+if TYPE_CHECKING:
+    from hermes_core.platforms import Platform
 
 RESERVED_KEYS = frozenset({"accounts", *AccountKeys.__struct_fields__})
 """Keys of ``[platforms.X]`` that a plugin's own section cannot have."""

@@ -129,7 +129,12 @@ class Converter:
         )
 
     def _missing(self, kind: Any, path: KeyPath) -> None:
-        self.faults.append(self.document.fault(path, expected=describe_type(kind), found="nothing"))
+        expected = describe_type(kind)
+        self.faults.append(
+            self.document.fault(
+                path, expected=expected, found="nothing", problem=f"missing: expected {expected}"
+            )
+        )
 
     # How each kind of type is converted; `_converter_of` chooses.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import tomllib
@@ -59,6 +58,8 @@ class Document:
 
     @property
     def digest(self) -> str:
+        import hashlib
+
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @cached_property

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from hermes_core.agents import AgentType
 from hermes_core.config.accounts import AccountReader
 from hermes_core.config.convert import Converter, did_you_mean, fields_of, near_miss
 from hermes_core.config.document import Document, dotted, read_document
@@ -24,9 +23,12 @@ from hermes_core.config.sections import (
 )
 from hermes_core.errors import ConfigError, Fault
 from hermes_core.names import DEFAULT_PROFILE, profile_name_problem
-from hermes_core.platforms import Platform
 from hermes_core.secrets import SecretSource
 from hermes_core.settings import Settings, TableArray
+
+if TYPE_CHECKING:
+    from hermes_core.agents import AgentType
+    from hermes_core.platforms import Platform
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 SectionType: TypeAlias = type[Settings] | TableArray
@@ -255,7 +257,7 @@ class _Reader:
 
     def _unknown_table(self, path: tuple[str, ...], value: object, known: set[str]) -> None:
         name = path[-1]
-        hint = did_you_mean(name, known)
+        hint = did_you_mean("authorization" if name.startswith("auth") else name, known)
         about_access = len(path) == 1 and (
             name.startswith("auth") or near_miss(name, ("authorization", "platforms"), 0.85) != ""
         )
