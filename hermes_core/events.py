@@ -56,6 +56,8 @@ class TurnInfo(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     messages: tuple[str, ...]
     """The texts that the turn answers."""
+    event_ids: tuple[str, ...] = ()
+    """The ids of the events that brought them, in the same order."""
 
 
 TurnOutcome = Literal["answered", "silent", "failed", "cancelled", "timed_out", "interrupted"]

@@ -162,6 +162,7 @@ class Turns:
             address=first.address,
             attempt=taken.attempt,
             messages=tuple(admitted.event.text for admitted in messages),
+            event_ids=tuple(row.event_id for row in taken.rows),
         )
         self._announce(taken, info)
         started = asyncio.get_running_loop().time()
