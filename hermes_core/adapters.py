@@ -13,7 +13,7 @@ from hermes_core.authorization import AccessList
 from hermes_core.errors import AccountFailed, ConfigError, OutcomeUnknown, PluginError
 from hermes_core.events import PlatformInfo
 from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Received, Receipt
-from hermes_core.plugins import AdapterCalls, normalizer
+from hermes_core.plugins import normalizer
 
 if TYPE_CHECKING:
     from hermes_core.config import AccountSettings
@@ -61,7 +61,8 @@ class Account:
         self._live = asyncio.Event()
         self._lost: asyncio.Future[Exception] | None = None
         adapter = self.platform.adapter(settings.settings, _Context(self))
-        self._calls = AdapterCalls(adapter, hooks.accounting, owned.plugin)
+        where = f"{self.name}@{scope.name}"
+        self._calls = hooks.adapter_calls(owned.plugin, adapter, where=where)
 
     @property
     def connected(self) -> bool:

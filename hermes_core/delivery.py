@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hermes_core.platforms import Platform
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
-    from hermes_core.store import Store
+    from hermes_core.store import Store, Tx
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class Delivery:
     async def recover(self) -> None:
         """After a start: attempts that a crash cut have an unknown outcome; prepare them to be repeated."""
 
-        def put_back(tx: outbox.Tx) -> int:
+        def put_back(tx: Tx) -> int:
             rows = outbox.unfinished(tx)
             for row in rows:
                 again = self._repeat(row)
@@ -268,7 +268,7 @@ class Delivery:
         now = self._wall()
         more = mark > row.sequence and self._connected(sender.chat)
 
-        def op(tx: outbox.Tx) -> Row | None:
+        def op(tx: Tx) -> Row | None:
             outbox.settle(tx, row.sequence, ended.state, now, ended.message_id, ended.reason)
             return outbox.claim(tx, sender.chat) if more else None
 

@@ -74,6 +74,7 @@ def connect(is_reconnect: bool) -> str:
     queued. Raise `AccountFailed` when it can never work, anything else to be called again with
     growing pauses. Required.
     """
+    raise NotImplementedError
 
 
 @hookkinds.adapter(since="1.0", limit=10.0)

@@ -154,6 +154,11 @@ class Lanes:
         return lane is not None and lane.cancel(STOPPED, turn_id)
 
     @property
+    def starting(self) -> bool:
+        """Whether turns may begin."""
+        return not self._stopping
+
+    @property
     def busy(self) -> list[str]:
         """The keys of the sessions that have work, in the order they got it."""
         return list(self._lanes)
@@ -182,10 +187,10 @@ class Lanes:
     async def _drain(self, lane: Lane) -> None:
         """Run turns while rows wait. Nothing is awaited between the last look and the retirement."""
         try:
-            while lane.highest > lane.seen and not self._stopping:
+            while lane.highest > lane.seen and self.starting:
                 mark = lane.highest
                 async with self._slots:
-                    if self._stopping:
+                    if not self.starting:
                         break
                     try:
                         ended = await self._run_next(lane)

@@ -138,12 +138,10 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Handled(msgspec.Struct, frozen=True, tag=True):
-    """A command, stored under `sequence`, that was carried out beside the lane. `reply` is its
-    answer, which the core sends to the chat by itself."""
+    """A command, stored under `sequence`. The core answers it by an `Outbound` like any other."""
 
     sequence: int
     command: str
-    reply: str = ""
 
 
 Received: TypeAlias = Accepted | Duplicate | Denied | Refused | Handled

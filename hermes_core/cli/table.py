@@ -14,5 +14,8 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "run": Entry("run", "run", "Run the gateway until it is told to stop."),
+    "status": Entry("status", "status", "Show whether the gateway runs and what it does."),
+    "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
     "paths": Entry("paths", "paths", "Show where Hermes keeps its files."),
 }

@@ -69,6 +69,14 @@ def waiting_keys(tx: Tx) -> list[tuple[str, int]]:
     ).fetchall()
 
 
+def count_waiting(tx: Tx, session_key: str) -> int:
+    """How many messages of a session wait for a turn."""
+    (count,) = tx.execute(
+        "SELECT COUNT(*) FROM inbox WHERE session_key = ? AND state = 'waiting'", (session_key,)
+    ).fetchone()
+    return int(count)
+
+
 def _is_full(tx: Tx, arrival: Arrival) -> bool:
     row = tx.execute(
         "SELECT 1 FROM inbox WHERE session_key = ? AND state = 'waiting' LIMIT 1 OFFSET ?",

@@ -68,10 +68,20 @@ class WriteQueue:
             self._changed.notify()
 
 
+def begin(connection: Tx) -> bool:
+    """Open the transaction. False when another process holds the lock past the busy time-out."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        # Whatever else is wrong, commit_batch meets it too, and reports it.
+        return error.sqlite_errorcode != sqlite3.SQLITE_BUSY
+    return True
+
+
 def commit_batch(
     connection: Tx, batch: list[Write[Any]], failed: Callable[[Exception], StoreError]
 ) -> None:
-    """Run a batch in one transaction and leave a result or an error in each write.
+    """Run a batch in the open transaction, commit, and leave a result or an error in each write.
 
     A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch failed.
     """

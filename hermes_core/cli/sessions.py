@@ -1,0 +1,137 @@
+"""`hermes sessions`: what the agent remembers, read from the state database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hermes_core.cli.invocation import Invocation
+from hermes_core.cli.output import emit, json_option, table
+from hermes_core.errors import HermesError
+
+if TYPE_CHECKING:
+    import peewee as pw
+
+
+@click.group()
+def sessions() -> None:
+    """List sessions and show what was said in them."""
+
+
+@sessions.command("list")
+@json_option
+@click.pass_obj
+def list_sessions(invocation: Invocation, json: bool) -> None:
+    """List the sessions, the latest first."""
+    rows = [] if not _exists(invocation) else _list(_open(invocation))
+    emit(rows, json, _human_list)
+
+
+@sessions.command()
+@click.argument("session", metavar="[SESSION]", default="")
+@json_option
+@click.pass_obj
+def show(invocation: Invocation, session: str, json: bool) -> None:
+    """Show the transcript of a session: its id, the beginning of it, or its key. Default: the latest."""
+    if not _exists(invocation):
+        raise HermesError("there are no sessions yet")
+    found = _show(_open(invocation), session)
+    emit(found, json, _human_show)
+
+
+def _exists(invocation: Invocation) -> bool:
+    return invocation.home.database(invocation.profile).exists()
+
+
+def _open(invocation: Invocation) -> pw.SqliteDatabase:
+    from hermes_core.store import open_read_only
+
+    return open_read_only(invocation.home.database(invocation.profile))
+
+
+def _list(database: pw.SqliteDatabase) -> list[dict[str, Any]]:
+    import peewee as pw
+
+    from hermes_core.store.models import Inbox, Message, Session
+
+    counts = Message.select(Message.session_id, pw.fn.COUNT(Message.id)).group_by(
+        Message.session_id
+    )
+    messages = dict(counts.tuples().execute(database))
+    waiting = (
+        Inbox.select(Inbox.session_key, pw.fn.COUNT(Inbox.sequence))
+        .where(Inbox.state.in_(("waiting", "running")))
+        .group_by(Inbox.session_key)
+    )
+    open_rows = dict(waiting.tuples().execute(database))
+    found = Session.select().order_by(Session.active_at.desc(), Session.id)
+    return [
+        {
+            "id": row.id,
+            "key": row.session_key,
+            "messages": messages.get(row.id, 0),
+            "waiting": open_rows.get(row.session_key, 0),
+            "active_at": row.active_at,
+            "ended_at": row.ended_at,
+        }
+        for row in found.execute(database)
+    ]
+
+
+def _show(database: pw.SqliteDatabase, wanted: str) -> dict[str, Any]:
+    from hermes_core.store.models import Message
+
+    row = _one(_list(database), wanted)
+    lines = Message.select().where(Message.session_id == row["id"]).order_by(Message.id)
+    row["transcript"] = [
+        {
+            "role": line.role,
+            "sender": line.sender_name or line.sender_id,
+            "text": line.text,
+            "created_at": line.created_at,
+            "turn_id": line.turn_id,
+        }
+        for line in lines.execute(database)
+    ]
+    return row
+
+
+def _one(rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    if not rows:
+        raise HermesError("there are no sessions yet")
+    if not wanted:
+        return rows[0]
+    found = [row for row in rows if row["id"] == wanted or row["key"] == wanted]
+    found = found or [row for row in rows if row["id"].startswith(wanted)]
+    if not found:
+        raise HermesError(f"there is no session {wanted!r}", remedy="see `hermes sessions list`")
+    if len(found) > 1:
+        ids = ", ".join(row["id"] for row in found[:10])
+        raise HermesError(f"{wanted!r} is the beginning of several sessions: {ids}")
+    return found[0]
+
+
+def _human_list(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        click.echo("There are no sessions yet.")
+        return
+    table(
+        ("SESSION", "MESSAGES", "WAITING", "ACTIVE", "KEY"),
+        [
+            (row["id"], row["messages"], row["waiting"], _time(row["active_at"]), row["key"])
+            for row in rows
+        ],
+    )
+
+
+def _human_show(session: dict[str, Any]) -> None:
+    click.echo(f"session {session['id']} ({session['key']})")
+    for line in session["transcript"]:
+        who = "agent" if line["role"] == "assistant" else line["sender"]
+        click.echo(f"[{_time(line['created_at'])}] {who}: {line['text']}")
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

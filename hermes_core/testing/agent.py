@@ -1,0 +1,102 @@
+"""An agent without a model: it answers as a test tells it to, and records what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+
+from hermes_core.agents import Agent, AgentType, Turn
+from hermes_core.hookspecs import hookimpl
+from hermes_core.messages import AgentEvent, Text
+from hermes_core.settings import Settings
+from hermes_core.testing.platform import Empty, _append
+
+Behaviour = Callable[[Turn], AsyncIterator[AgentEvent]]
+
+
+class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: what it was given, how deep its stack was, and how many ran in its session with it."""
+
+    turn_id: str
+    session_id: str
+    attempt: int
+    texts: tuple[str, ...]
+    depth: int
+    at_once: int
+
+
+class ScriptedAgent:
+    """A plugin with the agent `scripted`. Without further orders it says back what it is told.
+
+    `behaviour` replaces that: an async generator function of the turn. `gates` hold runs back: a turn whose
+    first message is the name of a gate waits until the gate is opened. `runs` is what it was asked.
+    """
+
+    def __init__(
+        self,
+        behaviour: Behaviour | None = None,
+        *,
+        name: str = "scripted",
+        journal: Path | None = None,
+    ) -> None:
+        self.behaviour: Behaviour = behaviour or self.echo
+        self.runs: list[AgentRun] = []
+        self.journal = journal
+        self._gates: dict[str, asyncio.Event] = {}
+        self._started = asyncio.Event()
+        self._now: Counter[str] = Counter()
+        self._declared = AgentType(name, _bound_agent(self), Empty)
+
+    @hookimpl
+    def agents(self) -> list[AgentType]:
+        return [self._declared]
+
+    def gate(self, name: str) -> asyncio.Event:
+        """The gate for messages that read `name`. Set it to let them pass."""
+        return self._gates.setdefault(name, asyncio.Event())
+
+    async def started(self, count: int) -> None:
+        """Wait until `count` runs have begun since the start of the test."""
+        while len(self.runs) < count:
+            self._started.clear()
+            await self._started.wait()
+
+    async def echo(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        gate = self._gates.get(turn.messages[0].text)
+        if gate is not None:
+            await gate.wait()
+        yield Text("\n".join(message.text for message in turn.messages))
+
+    async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+        """Record the run and behave."""
+        self._now[turn.session_id] += 1
+        record = AgentRun(
+            turn_id=turn.id,
+            session_id=turn.session_id,
+            attempt=turn.attempt,
+            texts=tuple(message.text for message in turn.messages),
+            depth=len(inspect.stack(0)),
+            at_once=self._now[turn.session_id],
+        )
+        self.runs.append(record)
+        if self.journal is not None:
+            _append(self.journal, record)
+        self._started.set()
+        try:
+            async for event in self.behaviour(turn):
+                yield event
+        finally:
+            self._now[turn.session_id] -= 1
+
+
+def _bound_agent(script: ScriptedAgent) -> type[Agent[Settings]]:
+    class Scripted(Agent[Settings]):
+        def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
+            return script.run(turn)
+
+    return Scripted

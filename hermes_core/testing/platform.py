@@ -1,0 +1,259 @@
+"""A platform without a network: it says what a test tells it to, and records what it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hermes_core.hookspecs import hookimpl
+from hermes_core.messages import (
+    Address,
+    ChatKind,
+    Inbound,
+    Message,
+    Outbound,
+    Receipt,
+    Received,
+    Sender,
+)
+from hermes_core.platforms import Adapter, AdapterContext, Channel, Platform
+from hermes_core.settings import Settings
+
+
+class Hang:
+    """The result of an outbound call that never returns."""
+
+
+class StoreThenRaise:
+    """The message arrives, and then the call raises `error`."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Ok:
+    """The message arrives."""
+
+
+OK = _Ok()
+Result = _Ok | Hang | StoreThenRaise | Exception
+"""What becomes of an outbound call. A plain exception is raised before the message arrives."""
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """One message that arrived. `call` is how: a new message, or an edit of `message_id`."""
+
+    call: Literal["send", "edit"]
+    message_id: str
+    message: Outbound
+
+
+class Empty(Settings):
+    """No settings."""
+
+
+class ScriptedPlatform:
+    """A plugin with one platform whose network is a list in memory, and a file if `journal` is given.
+
+    `results` says what becomes of the next outbound calls, in order; then they all succeed. `sent` is what
+    arrived, previews included. The journal gets one JSON line per arrival, written through before the call
+    returns, so that it survives a kill.
+    """
+
+    def __init__(
+        self,
+        name: str = "scripted",
+        *,
+        edit: bool = False,
+        edit_interval: float = 0.001,
+        idempotent: bool = False,
+        max_length: int = 4000,
+        length: Callable[[str], int] = len,
+        own_id: str = "bot",
+        allow_all: bool = True,
+        journal: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.own_id = own_id
+        self.results: deque[Result] = deque()
+        self.sent: list[Sent] = []
+        self.attempts: list[Outbound] = []
+        self.connects: list[bool] = []
+        self.connect_results: deque[Exception] = deque()
+        self.journal = journal
+        self.allow_all = allow_all
+        self._adapters: dict[str, AdapterContext] = {}
+        self._ids = itertools.count(1)
+        self._events = itertools.count(1)
+        self._arrived = asyncio.Event()
+        self._read = 0
+        self._declared = Platform(
+            name,
+            _bound_adapter(self),
+            Empty,
+            max_length=max_length,
+            length=length,
+            edit=edit,
+            edit_interval=edit_interval,
+            idempotent=idempotent,
+            implicit=True,
+        )
+
+    @hookimpl
+    def platforms(self) -> list[Platform]:
+        return [self._declared]
+
+    @hookimpl
+    def authorize(self, sender: Sender) -> bool | None:
+        return True if self.allow_all else None
+
+    # ── what people do ───────────────────────────────────────────────────────────────────────────
+
+    def address(
+        self,
+        chat: str = "c1",
+        *,
+        kind: ChatKind = "dm",
+        thread: str | None = None,
+        account: str = "default",
+    ) -> Address:
+        return Address(
+            platform=self.name, account=account, chat_id=chat, thread_id=thread, kind=kind
+        )
+
+    async def say(
+        self,
+        text: str,
+        *,
+        user: str = "u1",
+        chat: str = "c1",
+        kind: ChatKind = "dm",
+        thread: str | None = None,
+        event_id: str | None = None,
+        account: str = "default",
+    ) -> Received:
+        """Let a person say something. Returns what `receive` returned, or raises what it raised."""
+        event = Message(
+            address=self.address(chat, kind=kind, thread=thread, account=account),
+            sender=Sender(id=user, name=user.upper()),
+            event_id=f"e{next(self._events)}" if event_id is None else event_id,
+            text=text,
+        )
+        return await self.inject(event)
+
+    async def inject(self, event: Inbound) -> Received:
+        """Hand any event to the core, as the adapter of its account."""
+        return await self._adapters[event.address.account].receive(event)
+
+    def lose_connection(self, error: Exception | None = None, account: str = "default") -> None:
+        self._adapters[account].lost(error or ConnectionError("scripted"))
+
+    # ── what people see ──────────────────────────────────────────────────────────────────────────
+
+    def texts(self, chat: str | None = None) -> list[str]:
+        """What stands in the chat now: messages in order, each with its last edit; no previews."""
+        screen: dict[str, Sent] = {}
+        for sent in self.sent:
+            if chat is None or sent.message.address.chat_id == chat:
+                screen[sent.message_id] = sent
+        return [sent.message.text for sent in screen.values() if sent.message.kind != "preview"]
+
+    async def next_text(self) -> str:
+        """Wait for the next text that is no preview, and return it."""
+        return (await self.next_sent()).message.text
+
+    async def next_sent(self) -> Sent:
+        """Wait for the next arrival that is no preview."""
+        while True:
+            while self._read < len(self.sent):
+                sent = self.sent[self._read]
+                self._read += 1
+                if sent.message.kind != "preview":
+                    return sent
+            await self.change()
+
+    async def change(self) -> None:
+        """Wait until something more arrives."""
+        self._arrived.clear()
+        await self._arrived.wait()
+
+    # ── the network's side of the adapter ────────────────────────────────────────────────────────
+
+    def connected(self, context: AdapterContext, is_reconnect: bool) -> str:
+        self.connects.append(is_reconnect)
+        if self.connect_results:
+            raise self.connect_results.popleft()
+        self._adapters[context.account] = context
+        return self.own_id
+
+    async def outbound(
+        self, call: Literal["send", "edit"], message_id: str, message: Outbound
+    ) -> Receipt:
+        """One outbound call, with its scripted result."""
+        self.attempts.append(message)
+        result = self.results.popleft() if self.results else OK
+        if isinstance(result, Exception):
+            raise result
+        if isinstance(result, Hang):
+            await asyncio.get_running_loop().create_future()
+        sent = Sent(call=call, message_id=message_id or f"m{next(self._ids)}", message=message)
+        self.sent.append(sent)
+        if self.journal is not None:
+            _append(self.journal, sent)
+        self._arrived.set()
+        if isinstance(result, StoreThenRaise):
+            raise result.error
+        return Receipt(message_id=sent.message_id)
+
+    async def serve(self, context: AdapterContext, channel: Channel) -> None:
+        """A local client may inject events: each frame is one, each answer what `receive` returned."""
+        while (frame := await channel.receive()) is not None:
+            event = Message(
+                address=context.address(str(frame.get("chat", "c1"))),
+                sender=Sender(id=str(frame.get("user", "u1"))),
+                event_id=str(frame.get("event_id", "")),
+                text=str(frame.get("text", "")),
+            )
+            outcome = msgspec.to_builtins(await context.receive(event))
+            await channel.send({"outcome": outcome})
+
+
+def _bound_adapter(platform: ScriptedPlatform) -> type[Adapter[Empty]]:
+    class ScriptedAdapter(Adapter[Empty]):
+        @hookimpl
+        async def connect(self, is_reconnect: bool) -> str:
+            return platform.connected(self.context, is_reconnect)
+
+        @hookimpl
+        async def disconnect(self) -> None:
+            pass
+
+        @hookimpl
+        async def send(self, message: Outbound) -> Receipt:
+            return await platform.outbound("send", "", message)
+
+        @hookimpl
+        async def edit(self, message_id: str, message: Outbound) -> Receipt:
+            return await platform.outbound("edit", message_id, message)
+
+        @hookimpl
+        async def attach(self, channel: Channel) -> None:
+            await platform.serve(self.context, channel)
+
+    return ScriptedAdapter
+
+
+def _append(journal: Path, record: Any) -> None:
+    line = msgspec.json.encode(record) + b"\n"
+    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
