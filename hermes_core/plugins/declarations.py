@@ -1,0 +1,108 @@
+"""What plugins declare at load, checked: platforms and agents, and to whom each name belongs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from hermes_core.agents import Agent, AgentType
+from hermes_core.errors import PluginError
+from hermes_core.platforms import Adapter, Platform
+from hermes_core.plugins.inspection import inspect_adapter
+from hermes_core.settings import Settings
+
+T = TypeVar("T", Platform, AgentType)
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""No dot, colon or percent sign: session keys and setting names are made of these names."""
+
+
+def platforms(value: object) -> list[Platform]:
+    """Check what a `platforms` hook returned. Raises `PluginError` naming the first fault."""
+    declared = _list(value, Platform, "platforms")
+    for platform in declared:
+        _check_platform(platform)
+    return declared
+
+
+def agents(value: object) -> list[AgentType]:
+    """Check what an `agents` hook returned. Raises `PluginError` naming the first fault."""
+    declared = _list(value, AgentType, "agents")
+    for agent in declared:
+        where = f"the agent {agent.name!r}"
+        _check_class(agent.agent, Agent, f"agent of {where}")
+        _check_class(agent.settings, Settings, f"settings of {where}")
+    return declared
+
+
+class Claims:
+    """Who has which name. Names that differ in case only are one name."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def claim(self, owner: str, names: Iterable[tuple[str, str]]) -> None:
+        """Give `owner` all of `names`, pairs of kind and name, or none.
+
+        Raises `PluginError` naming both claimants when one is taken.
+        """
+        wanted = {(kind, name.casefold()): (owner, name) for kind, name in names}
+        for key, (_, name) in wanted.items():
+            if key in self._owners:
+                holder, held = self._owners[key]
+                raise PluginError(
+                    f"the {key[0]} name {name!r} is taken by {holder}"
+                    + (f", which calls it {held!r}" if held != name else ""),
+                    remedy="uninstall or disable one of the two",
+                )
+        self._owners |= wanted
+
+
+def _list(value: object, kind: type[T], hook: str) -> list[T]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise PluginError(f"{hook} returned {value!r}, not a list of {kind.__name__}")
+    for item in value:
+        if not isinstance(item, kind):
+            raise PluginError(f"{hook} returned a list with {item!r}, which is no {kind.__name__}")
+    for name in (item.name for item in value):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise PluginError(
+                f"{hook} declared the name {name!r}; a name is a letter followed by letters, "
+                "digits, '_' and '-'"
+            )
+    if len({item.name.casefold() for item in value}) < len(value):
+        raise PluginError(f"{hook} declared a name twice")
+    return list(value)
+
+
+def _check_platform(platform: Platform) -> None:
+    where = f"the platform {platform.name!r}"
+    _check_class(platform.adapter, Adapter, f"adapter of {where}")
+    _check_class(platform.settings, Settings, f"settings of {where}")
+    wrong = [name for name, sound in _PLATFORM_FACTS.items() if not sound(platform)]
+    if wrong:
+        raise PluginError(f"{where} has an impossible {' and '.join(wrong)}")
+    findings = inspect_adapter(platform.adapter)
+    if platform.edit and "edit" not in findings.hooks:
+        findings.faults.append("edit is missing, and the platform declares edit=True")
+    if findings.faults:
+        raise PluginError("; ".join(findings.faults), where=platform.adapter.__qualname__)
+
+
+def _check_class(value: object, base: type, what: str) -> None:
+    if not (isinstance(value, type) and issubclass(value, base)):
+        raise PluginError(f"the {what} is {value!r}, not a subclass of {base.__name__}")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+_PLATFORM_FACTS: dict[str, Callable[[Platform], bool]] = {
+    "max_length": lambda platform: _is_positive(platform.max_length),
+    "length": lambda platform: callable(platform.length),
+    "edit_interval": lambda platform: _is_positive(platform.edit_interval),
+    "rate": lambda platform: platform.rate is None or _is_positive(platform.rate),
+    "chat_rate": lambda platform: platform.chat_rate is None or _is_positive(platform.chat_rate),
+}

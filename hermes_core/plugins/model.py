@@ -1,0 +1,126 @@
+"""What the plugin host knows: plugins that run, plugins that do not, and what they said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from hermes_core.errors import PluginError
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin that runs.
+
+    `name` is the name of its entry point and unique. `order` counts from 0 and is the order in
+    which decide hooks ask. `tracker` is the address for bug reports, or empty. `object` is what the
+    entry point leads to. `seconds` is how long its import took.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    order: int = 0
+    tracker: str = ""
+    object: Any = field(default=None, repr=False, compare=False)
+    platforms: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The plugin as it is named to people: ``line (hermes-plugin-line 1.2.0)``."""
+        return label(self.name, self.distribution, self.version)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A plugin that was found and cannot run. None of its hooks is called.
+
+    `details` is a traceback when code of the plugin raised, else empty.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    reason: str
+    tracker: str = ""
+    details: str = field(default="", repr=False)
+
+    @property
+    def label(self) -> str:
+        """As `Plugin.label`."""
+        return label(self.name, self.distribution, self.version)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A plugin that is installed and was not loaded, because a person said so."""
+
+    name: str
+    distribution: str
+    version: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A distribution that bears our prefix and offers no plugin: it belongs to another host."""
+
+    distribution: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Owned(Generic[T_co]):
+    """A value with the plugin that produced it."""
+
+    plugin: Plugin
+    value: T_co
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """What one plugin answered to a decide hook. Exactly one of `value` and `error` counts.
+
+    `error` is set when the plugin failed, was too late, or was skipped after repeated failures, and
+    then means a refusal. `value` may be None without an error: the plugin abstains.
+    """
+
+    plugin: Plugin
+    value: T | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Abandoned:
+    """A call that was cancelled for being late and has not ended. `seconds` is its age."""
+
+    plugin: str
+    hook: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Running:
+    """Plugin code that holds the event loop at this moment, and for how long, in seconds."""
+
+    plugin: str
+    hook: str
+    seconds: float
+
+
+def label(name: str, distribution: str, version: str) -> str:
+    """A plugin as it is named to people."""
+    if not distribution:
+        return name
+    return f"{name} ({distribution} {version})" if version else f"{name} ({distribution})"
+
+
+def contained(error: BaseException) -> PluginError:
+    """An error in place of one that would end the process or a task if it were let through."""
+    text = str(error)
+    return PluginError(f"raised {type(error).__name__}{f': {text}' if text else ''}")
