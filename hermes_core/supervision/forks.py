@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Protocol
-from weakref import WeakSet
 
 
 class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_owned: WeakSet[Closable] = WeakSet()
+_owned: set[Closable] = set()
 
 
 def close_in_children(item: Closable) -> None:
-    """Close `item` at once in every process that is forked off this one."""
+    """Close `item` at once in every process that is forked off this one, until `closed` says so."""
     _owned.add(item)
+
+
+def closed(item: Closable) -> None:
+    """`item` was closed: forget it."""
+    _owned.discard(item)
 
 
 def _close_all() -> None:
@@ -52,6 +56,7 @@ class Descriptor:
         if self._number >= 0:
             number, self._number = self._number, -1
             os.close(number)
+            closed(self)
 
     def __enter__(self) -> Descriptor:
         return self

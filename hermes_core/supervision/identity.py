@@ -7,7 +7,7 @@ mark is another process. Nothing in Hermes sends a signal to a process id before
 from __future__ import annotations
 
 import os
-import signal
+import signal as signals
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,12 +61,12 @@ class Identity:
         """Whether this very process still runs. False also when that cannot be found out."""
         return bool(self.started) and Identity.of(self.pid) == self
 
-    def send_signal(self, number: signal.Signals) -> bool:
+    def signal(self, number: signals.Signals) -> bool:
         """Send a signal to this very process. False, and nothing sent, when it is gone.
 
         Raises PermissionError when the process belongs to another user.
         """
-        if sys.platform != "linux":
+        if not hasattr(os, "pidfd_open"):  # not Linux
             return self._signal_by_pid(number)
         try:
             descriptor = os.pidfd_open(self.pid)
@@ -76,14 +76,14 @@ class Identity:
             # The descriptor stays with its process: check and signal mean the same one.
             if not self.alive():
                 return False
-            signal.pidfd_send_signal(descriptor, number)
+            signals.pidfd_send_signal(descriptor, number)
         except ProcessLookupError:
             return False
         finally:
             os.close(descriptor)
         return True
 
-    def _signal_by_pid(self, number: signal.Signals) -> bool:
+    def _signal_by_pid(self, number: signals.Signals) -> bool:
         if not self.alive():
             return False
         try:

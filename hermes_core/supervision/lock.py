@@ -130,7 +130,7 @@ class HomeLock:
         # Explicitly: a child of a library's own fork may still have the descriptors.
         for file in (self._file, self._directory):
             if file is not None and not file.closed:
-                fcntl.flock(file, fcntl.LOCK_UN)
+                _try_lock(file, fcntl.LOCK_UN)
 
     def _close(self) -> None:
         for file in (self._file, self._directory):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_core.supervision.control.address import socket_path
+    from hermes_core.supervision.control.ask import request
     from hermes_core.supervision.control.client import ClientChannel, open_channel
-    from hermes_core.supervision.control.request import request
     from hermes_core.supervision.control.server import ControlServer, Handler, ServerChannel
 
 __all__ = [
@@ -33,7 +33,7 @@ _HOMES = {
     "Handler": "server",
     "ServerChannel": "server",
     "open_channel": "client",
-    "request": "request",
+    "request": "ask",
     "socket_path": "address",
 }
 

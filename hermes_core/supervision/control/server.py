@@ -16,13 +16,12 @@ from hermes_core.errors import ControlError, HermesError
 from hermes_core.supervision.control.address import peer_uid, prepare_directory
 from hermes_core.supervision.control.channel import FrameStream
 from hermes_core.supervision.control.frames import MAX_FRAME, failure
-from hermes_core.supervision.forks import close_in_children
+from hermes_core.supervision.forks import close_in_children, closed
 from hermes_core.supervision.trouble import cannot
 
 MAX_CLIENTS = 64
 FIRST_FRAME_LIMIT = 5.0
 STOP_GRACE = 2.0
-"""Seconds that cancelled handlers may take to clean up; then they are abandoned and named."""
 _BACKLOG = 128
 
 log = logging.getLogger(__name__)
@@ -63,7 +62,8 @@ class ControlServer:
     """Answers local clients of the same user, each by the handler of the verb it names.
 
     The caller holds the home's lock: a socket that lies at `path` is a dead one and is replaced.
-    `first_frame_limit` is the time in seconds in which a client has to say what it wants.
+    `first_frame_limit` is the time in seconds in which a client has to say what it wants;
+    `stop_grace` is the time that cancelled handlers get to clean up, before they are abandoned.
     """
 
     def __init__(
@@ -73,34 +73,38 @@ class ControlServer:
         *,
         max_clients: int = MAX_CLIENTS,
         first_frame_limit: float = FIRST_FRAME_LIMIT,
+        stop_grace: float = STOP_GRACE,
     ) -> None:
         self._path = path
         self._handlers = dict(handlers)
         self._max_clients = max_clients
         self._first_frame_limit = first_frame_limit
+        self._stop_grace = stop_grace
         self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
         self._inode: tuple[int, int] | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Begin to listen. Raises HermesError when the socket cannot be made."""
         try:
-            listener = _listen(self._path)
+            self._listener = _listen(self._path)
         except OSError as error:
             raise cannot("open the control socket", self._path, error) from error
         self._inode = _inode(self._path)
         self._server = await asyncio.start_unix_server(
-            self._accept, sock=listener, limit=MAX_FRAME, backlog=_BACKLOG
+            self._accept, sock=self._listener, limit=MAX_FRAME, backlog=_BACKLOG
         )
 
     async def stop(self) -> None:
         """Stop listening, cancel every handler and wait for them. Safe to call twice."""
-        if self._server is None:
+        if self._server is None or self._listener is None:
             return
         server, self._server = self._server, None
         if _inode(self._path) == self._inode:
             self._path.unlink(missing_ok=True)
         server.close()
+        closed(self._listener)
         await self._end_clients()
 
     async def __aenter__(self) -> ControlServer:
@@ -122,7 +126,7 @@ class ControlServer:
             client.cancel()
         if not clients:
             return
-        _, abandoned = await asyncio.wait(clients, timeout=STOP_GRACE)
+        _, abandoned = await asyncio.wait(clients, timeout=self._stop_grace)
         for client in abandoned:
             log.warning("abandoned at stop: %s", client.get_name())
 
@@ -200,6 +204,7 @@ def _listen(path: Path) -> socket.socket:
         unfinished.rename(path)
     except BaseException:
         listener.close()
+        closed(listener)
         unfinished.unlink(missing_ok=True)
         raise
     return listener

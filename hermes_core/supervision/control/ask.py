@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from pathlib import Path
@@ -30,7 +31,8 @@ def request(
     try:
         with _connect(path, home, deadline) as connection:
             connection.settimeout(_left(deadline))
-            connection.sendall(line)
+            with contextlib.suppress(BrokenPipeError):  # refused unread: the answer says why
+                connection.sendall(line)
             answer = decode(_read_line(connection, path, deadline))
     except TimeoutError as error:
         raise no_answer(path, timeout) from error
