@@ -1,0 +1,58 @@
+"""The chat without a terminal: one message after the other, replies on the output, the rest beside
+it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from hermes_console.background import Background
+from hermes_console.client import Happening, Lost
+from hermes_console.protocol import Attached, Write
+
+
+class Remarks:
+    """What a person should know although it is no reply: written to `err`, on the client's
+    thread."""
+
+    def __init__(self, err: TextIO = sys.stderr) -> None:
+        self._err = err
+        self._lost = False
+
+    def tell(self, happening: Happening, own: bool) -> None:
+        """An answer that somebody asked for and left is shown rather than lost."""
+        match happening:
+            case Write(kind="final" | "error", stray=True) if not own:
+                self._say(f"an answer that was still to be delivered: {happening.text}")
+            case Lost():
+                self._lost = True
+                self._say("the gateway is gone; waiting for it to come back")
+            case Attached() if self._lost:
+                self._lost = False
+                self._say("the gateway is back")
+
+    def _say(self, text: str) -> None:
+        self._err.write(f"hermes: {text}\n")
+        self._err.flush()
+
+
+def converse(background: Background, lines: Iterable[str], out: TextIO, err: TextIO) -> int:
+    """Say each line when the one before it is answered. 0 when each was, else 1.
+
+    Raises HermesError when the gateway refuses or stays away, BrokenPipeError when nobody reads.
+    """
+    code = 0
+    for line in lines:
+        text = line.rstrip("\r\n")
+        if not text.strip():
+            continue
+        reply = background.ask(text).result()
+        if reply.end == "answered":
+            out.write(f"{reply.text}\n")
+            out.flush()
+        else:
+            err.write(f"hermes: {reply.text}\n")
+            err.flush()
+            code = 1
+    return code

@@ -1,0 +1,81 @@
+"""The keyboard of a terminal: silent between two lines, with editing and history in one."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import termios
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+HISTORY_LINES = 1000
+
+
+class Keyboard:
+    """Reads lines. A context manager: between two lines what is typed is kept and not echoed.
+
+    Used by the main thread alone, which is the one that Ctrl-C interrupts.
+    """
+
+    def __init__(self, history: Path) -> None:
+        self._history = history
+        self._normal: list[Any] = []
+        self.descriptor = sys.stdin.fileno()
+
+    def __enter__(self) -> Keyboard:
+        self._normal = termios.tcgetattr(self.descriptor)
+        self._read_history()
+        self._be_silent()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            self._be_normal()
+        self._write_history()
+
+    def line(self, prompt: str) -> str:
+        """Edit one line. Raises EOFError for Ctrl-D on an empty one, KeyboardInterrupt for
+        Ctrl-C."""
+        self._be_normal()
+        try:
+            return input(prompt)
+        finally:
+            self._be_silent()
+
+    def _be_silent(self) -> None:
+        silent = termios.tcgetattr(self.descriptor)
+        silent[3] &= ~(termios.ECHO | termios.ICANON)
+        silent[6][termios.VMIN], silent[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, silent)
+
+    def _be_normal(self) -> None:
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._normal)
+
+    def _read_history(self) -> None:
+        if (readline := _readline()) is not None:
+            readline.set_history_length(HISTORY_LINES)
+            with contextlib.suppress(OSError):  # none yet; and the chat works without one
+                readline.read_history_file(self._history)
+
+    def _write_history(self) -> None:
+        if (readline := _readline()) is not None:
+            with contextlib.suppress(OSError):  # a full disk; the chat has worked without it
+                os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                self._history.chmod(0o600)
+                readline.write_history_file(self._history)
+
+
+def _readline() -> ModuleType | None:
+    """Importing it is what gives `input` line editing. Some builds of Python have none."""
+    try:
+        return importlib.import_module("readline")
+    except ImportError:
+        return None
