@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from hermes_core.config.convert import did_you_mean
+from hermes_core.config.document import Document
 from hermes_core.config.sections import ProfileSettings
 from hermes_core.errors import ConfigError, Fault
 from hermes_core.files import UnusableFile, read_bounded, shown
@@ -19,9 +23,12 @@ __all__ = [
     "ProfileSecrets",
     "SecretSource",
     "UnresolvedSecret",
+    "absent_profiles",
     "check_profile_name",
     "create_uuid",
+    "existing_profiles",
     "read_uuid",
+    "require_profile",
 ]
 
 _UUID_FILE = "profile-id"
@@ -94,3 +101,71 @@ def create_uuid(state_dir: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     return fresh
+
+
+class Directories(Protocol):
+    """Where the files of a profile are. `hermes_core.home.Home` is one."""
+
+    def config_dir(self, profile: str = DEFAULT_PROFILE) -> Path: ...
+
+    def state_dir(self, profile: str = DEFAULT_PROFILE) -> Path: ...
+
+
+def existing_profiles(home: Directories) -> list[str]:
+    """The names of the profiles that are there: the default one first, the others sorted.
+
+    What cannot be a profile (a file, an impossible name) is left out.
+    """
+    found: set[str] = set()
+    for root in {home.config_dir(), home.state_dir()}:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found.update(entry.name for entry in os.scandir(root / "profiles") if entry.is_dir())
+    return [
+        DEFAULT_PROFILE,
+        *sorted(name for name in found - {DEFAULT_PROFILE} if not profile_name_problem(name)),
+    ]
+
+
+def require_profile(home: Directories, name: str) -> str:
+    """`name` itself. Raises ConfigError when it is not there, or shares files with another one."""
+    check_profile_name(name)
+    names = existing_profiles(home)
+    if name not in names:
+        raise ConfigError(
+            f"there is no profile {name}",
+            remedy=did_you_mean(name, names) or "`hermes profiles list`",
+        )
+    for kind in (home.config_dir, home.state_dir):
+        mine = kind(name)
+        for other in names:
+            if other != name and mine.exists() and _same(mine, kind(other)):
+                raise ConfigError(
+                    f"the profiles {name} and {other} share one directory",
+                    where=shown(mine),
+                    remedy="a profile needs files of its own: remove the symbolic link",
+                )
+    return name
+
+
+def absent_profiles(home: Directories, profile: str, document: Document) -> tuple[Fault, ...]:
+    """Faults for the names in ``[gateway] profiles`` that no profile has."""
+    names = document.at(("gateway", "profiles"))
+    if profile != DEFAULT_PROFILE or not isinstance(names, list):
+        return ()
+    known = existing_profiles(home)
+    return tuple(
+        document.fault(
+            ("gateway", "profiles", place),
+            problem=f"there is no profile {name}",
+            hint=did_you_mean(name, known),
+        )
+        for place, name in enumerate(names)
+        if isinstance(name, str) and name not in known and not profile_name_problem(name)
+    )
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except FileNotFoundError:
+        return False

@@ -17,5 +17,7 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "run", "Run the gateway until it is told to stop."),
     "status": Entry("status", "status", "Show whether the gateway runs and what it does."),
     "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
+    "profiles": Entry("profiles", "profiles", "List profiles and show what they consist of."),
+    "config": Entry("config", "config", "Look at settings, check them, change them."),
     "paths": Entry("paths", "paths", "Show where Hermes keeps its files."),
 }

@@ -9,6 +9,8 @@ from hermes_core.config.load import (
     SectionType,
     check_profile,
     load_profile,
+    plugin_settings,
+    user_config_ignored,
 )
 from hermes_core.config.sections import (
     AccountSettings,
@@ -35,5 +37,7 @@ __all__ = [
     "check_profile",
     "load_profile",
     "parse_document",
+    "plugin_settings",
     "read_document",
+    "user_config_ignored",
 ]

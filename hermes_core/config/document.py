@@ -46,7 +46,10 @@ def dotted(path: KeyPath) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """A settings file that TOML could read. `path` is None when there is no file behind it."""
+    """A settings file that TOML could read. `path` is None when there is no file behind it.
+
+    `text` has no byte order mark and keeps the line ends that were found.
+    """
 
     path: Path | None
     data: dict[str, Any] = field(repr=False)
@@ -64,7 +67,7 @@ class Document:
 
     @cached_property
     def _positions(self) -> dict[KeyPath, int]:
-        return find_positions(self.text)
+        return find_positions(self.text.replace("\r\n", "\n"))
 
     def line(self, path: KeyPath) -> int | None:
         """The line on which `path`, or the nearest table around it, is written."""
@@ -72,6 +75,16 @@ class Document:
             if (line := self._positions.get(path[:length])) is not None:
                 return line
         return None
+
+    def at(self, path: KeyPath) -> object:
+        """The value at `path` as it is written, None when there is none."""
+        value: Any = self.data
+        for part in path:
+            try:
+                value = value[part]
+            except (KeyError, IndexError, TypeError):
+                return None
+        return value
 
     def fault(
         self,
@@ -126,7 +139,6 @@ def parse_document(content: bytes, path: Path | None) -> Document:
         line = content.count(b"\n", 0, error.start) + 1
         fault = Fault(file=file, line=line, problem="the file is not UTF-8 text")
         raise ConfigError.of([fault]) from None
-    text = text.replace("\r\n", "\n")
     try:
         document = Document(path, tomllib.loads(text), text)
         faults = list(_unusable_values(document))
@@ -157,7 +169,7 @@ def _syntax_fault(file: str, text: str, message: str) -> Fault:
             problem = words
     if place and place["line"]:
         line, column = int(place["line"]), int(place["column"])
-        if text.split("\n")[line - 1][column - 1 : column] == "\ufeff":
+        if text.replace("\r\n", "\n").split("\n")[line - 1][column - 1 : column] == "\ufeff":
             problem = "a byte order mark inside the file"
         problem += f" (column {column})"
     else:

@@ -3,6 +3,7 @@ sections."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from hermes_core.config.sections import (
 )
 from hermes_core.errors import ConfigError, Fault
 from hermes_core.names import DEFAULT_PROFILE, profile_name_problem
-from hermes_core.secrets import SecretSource
+from hermes_core.secrets import ProfileSecrets, SecretSource
 from hermes_core.settings import Settings, TableArray
 
 if TYPE_CHECKING:
@@ -33,6 +34,24 @@ if TYPE_CHECKING:
 SettingsT = TypeVar("SettingsT", bound=Settings)
 SectionType: TypeAlias = type[Settings] | TableArray
 CORE_TABLES = ("gateway", "agent", "sessions", "authorization", "plugins", "platforms")
+
+
+IGNORE_VARIABLE = "HERMES_IGNORE_USER_CONFIG"
+
+
+def user_config_ignored() -> bool:
+    """Whether the environment asks to leave every settings file unread and to run on defaults."""
+    return os.environ.get(IGNORE_VARIABLE, "") not in ("", "0")
+
+
+def plugin_settings(document: Document) -> PluginSettings:
+    """``[plugins]`` alone, needed before plugins say what the rest means. Raises ConfigError."""
+    converter = Converter(document, ProfileSecrets())
+    table = document.data.get("plugins", {})
+    settings = converter.section(PluginSettings, table, ("plugins",))
+    if settings is None:
+        raise ConfigError.of(converter.faults)
+    return settings
 
 
 @dataclass(frozen=True)
@@ -140,7 +159,7 @@ class _Reader:
             )
             return GatewaySettings()
         gateway = self._core(GatewaySettings, "gateway")
-        written = self._at(("gateway", "profiles"))
+        written = self.converter.document.at(("gateway", "profiles"))
         seen: set[str] = set()
         for index, name in enumerate(written if isinstance(written, list) else ()):
             if not isinstance(name, str):
@@ -171,7 +190,8 @@ class _Reader:
             self.converter.fault(
                 ("agent", "use"),
                 problem=f'no plugin that is loaded brings the agent "{used}"',
-                hint=did_you_mean(used, self.declared.agents),
+                hint=did_you_mean(used, self.declared.agents)
+                or f"pip install hermes-plugin-{used}",
             )
         for name, agent in self.declared.agents.items():
             required = any(field.required for field in fields_of(agent.settings).values())
@@ -194,7 +214,7 @@ class _Reader:
     def _sections(self) -> Iterator[tuple[str, Settings | tuple[Settings, ...]]]:
         for name, kind in self.declared.sections.items():
             path = tuple(name.split("."))
-            found = self._at(path)
+            found = self.converter.document.at(path)
             if isinstance(kind, TableArray):
                 yield name, self._table_array(kind, found, path)
             elif found is not None or not any(field.required for field in fields_of(kind).values()):
@@ -230,14 +250,6 @@ class _Reader:
                     problem=f'the name "{value}" is used twice, first on line {line}',
                 )
             first.setdefault(value, index)
-
-    def _at(self, path: tuple[str, ...]) -> object:
-        value: object = self._data
-        for part in path:
-            if not isinstance(value, dict):
-                return None
-            value = value.get(part)
-        return value
 
     def _unknown_tables(self) -> None:
         """Top-level keys that belong to nobody, and tables below a plugin's prefix that do not."""
