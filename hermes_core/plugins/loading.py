@@ -50,6 +50,11 @@ class Loaded:
     agents: Mapping[str, Owned[AgentType]] = field(default_factory=dict)
     registry: Registry = field(default_factory=Registry)
 
+    @property
+    def missing_required(self) -> tuple[str, ...]:
+        """The required names that no plugin in `plugins` answers to."""
+        return missing(self.required, self.plugins)
+
 
 @dataclass(frozen=True)
 class _Source:
