@@ -13,6 +13,7 @@ from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.streams import EXIT_PIPE, complain, flush, open_standard_streams
 from hermes_core.cli.table import COMMANDS
 from hermes_core.errors import EXIT_FAILURE, HermesError
+from hermes_core.version import VERSION
 
 EXIT_INTERRUPTED = 130
 
@@ -22,12 +23,7 @@ _EPILOG = "Plugins add commands of their own, such as `chat`: `hermes plugins li
 def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        click.echo(f"hermes {version('hermes-gateway')}")
-    except PackageNotFoundError:
-        click.echo("hermes (not installed)")
+    click.echo(f"hermes {VERSION}")
     ctx.exit()
 
 
@@ -56,7 +52,7 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command (of sys.argv when `arguments` is None) and return its exit code."""
     open_standard_streams()
     code = _run(sys.argv[1:] if arguments is None else arguments)
-    return flush() or code
+    return flush(told=code != 0) or code
 
 
 def _run(arguments: list[str]) -> int:
@@ -64,7 +60,7 @@ def _run(arguments: list[str]) -> int:
         if "_HERMES_COMPLETE" in os.environ:
             hermes.main(arguments, prog_name="hermes")
         with hermes.make_context("hermes", arguments) as ctx:
-            hermes.invoke(ctx)
+            result = hermes.invoke(ctx)
     except click.exceptions.Exit as error:
         return error.exit_code
     except SystemExit as error:
@@ -75,7 +71,7 @@ def _run(arguments: list[str]) -> int:
         return EXIT_PIPE
     except (click.ClickException, HermesError, OSError) as error:
         return _report(error)
-    return 0
+    return result if type(result) is int else 0
 
 
 def _exit_code(error: SystemExit) -> int:
@@ -90,5 +86,9 @@ def _report(error: click.ClickException | HermesError | OSError) -> int:
         with contextlib.suppress(OSError):
             error.show()
         return error.exit_code
-    complain(str(error))
-    return error.exit_code if isinstance(error, HermesError) else EXIT_FAILURE
+    if isinstance(error, HermesError):
+        complain(str(error))
+        return error.exit_code
+    reason = error.strerror or str(error)
+    complain(f"{error.filename}: {reason}" if error.filename else reason)
+    return EXIT_FAILURE

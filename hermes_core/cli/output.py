@@ -13,6 +13,8 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from hermes_core.cli.streams import one_line
+
 T = TypeVar("T")
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -106,11 +108,6 @@ def _cut(text: str, edge: int | None) -> str:
     while text and width(text) >= edge:
         text = text[:-1]
     return f"{text}…"
-
-
-def one_line(text: str) -> str:
-    """`text` with every character escaped that a terminal would act on, line ends included."""
-    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode() for ch in text)
 
 
 def width(text: str) -> int:

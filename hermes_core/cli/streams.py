@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from io import TextIOWrapper
 from typing import TextIO
 
 from hermes_core.errors import EXIT_FAILURE
 
 EXIT_PIPE = 141
 """What a shell shows for a program ended by SIGPIPE: the reader of the output went away."""
+
+_ASCII = ("ascii", "us-ascii", "ansi_x3.4-1968", "646")
 
 
 def open_standard_streams() -> None:
@@ -22,10 +25,11 @@ def open_standard_streams() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, _null(number))
     for output in (sys.stdout, sys.stderr):
-        # Not every text can be written in every encoding, and some hold undecodable file names.
-        reconfigure = getattr(output, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+        if isinstance(output, TextIOWrapper):
+            # ASCII is what Python says of a locale that it knows nothing about. Not every text can
+            # be written in every other encoding, and some texts hold undecodable file names.
+            encoding = "utf-8" if output.encoding.lower() in _ASCII else None
+            output.reconfigure(encoding=encoding, errors="backslashreplace")
 
 
 def _null(number: int) -> TextIO:
@@ -41,8 +45,11 @@ def _replace(number: int) -> None:
         os.close(null)
 
 
-def flush() -> int:
-    """Write what is still buffered. Returns an exit code for output that is lost, else 0."""
+def flush(*, told: bool) -> int:
+    """Write what is still buffered. Returns an exit code for output that is lost, else 0.
+
+    `told` says that a failure has been reported already, and one is enough.
+    """
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -50,13 +57,20 @@ def flush() -> int:
         _replace(sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return EXIT_PIPE
-        complain(f"cannot write the output: {error.strerror}")
+        if not told:
+            complain(f"cannot write the output: {error.strerror}")
         return EXIT_FAILURE
     return 0
 
 
 def complain(text: str) -> None:
-    """Print one line about a failure to the standard error, if anybody reads it."""
+    """Print what went wrong to the standard error, if anybody reads it."""
+    lines = [one_line(line) for line in text.splitlines()]
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"hermes: {' '.join(text.splitlines())}\n")
+        sys.stderr.write("hermes: " + "\n".join(lines) + "\n")
         sys.stderr.flush()
+
+
+def one_line(text: str) -> str:
+    """`text` with every character escaped that a terminal would act on, line ends included."""
+    return "".join(ch if ch.isprintable() else ch.encode("unicode_escape").decode() for ch in text)
