@@ -79,7 +79,7 @@ class AccountReader:
         fields = plugin_fields(platform)
         own = {key: value for key, value in table.items() if key != "accounts"}
         accounts = self._sub_accounts(table, path)
-        if _is_account(own, accounts, fields, implicit=platform.implicit):
+        if _is_account(own, table, fields, implicit=platform.implicit):
             if "default" in accounts:
                 self.converter.fault(
                     (*path, "accounts", "default"),
@@ -155,18 +155,18 @@ class AccountReader:
         hint = did_you_mean(name, self.platforms)
         says_access = isinstance(table, dict) and any(key in table for key in ACCESS_KEYS)
         # A list under a mistyped name would close one platform and leave another one as it was.
-        mistyped = says_access and near_miss(name, self.platforms, 0.8) != ""
+        mistyped = says_access and near_miss(name, self.platforms, 0.75) != ""
         report = self.converter.fault if mistyped else self.converter.warn
         report(("platforms", name), problem=problem, hint=hint)
 
 
 def _is_account(
     own: Mapping[str, Any],
-    accounts: Mapping[str, Any],
+    table: Mapping[str, Any],
     fields: Mapping[str, FieldInfo],
     *,
     implicit: bool,
 ) -> bool:
-    if not accounts or implicit:
+    if not table.get("accounts") or implicit:
         return True
     return any(key in own for key, field in fields.items() if field.required)

@@ -13,6 +13,7 @@ import msgspec
 
 from hermes_core.config.document import Document
 from hermes_core.config.positions import KeyPath
+from hermes_core.config.sections import MISPLACED_KEYS
 from hermes_core.errors import Fault, PluginError
 from hermes_core.files import shown
 from hermes_core.secrets import REFERENCE_FORMS, SecretSource, UnresolvedSecret
@@ -53,6 +54,13 @@ def fields_of(section: type[msgspec.Struct]) -> dict[str, FieldInfo]:
 def holds_secret(kind: Any) -> bool:
     """Whether a value of this type is, or contains, a `Secret`."""
     return kind is Secret or any(holds_secret(inner) for inner in get_args(kind))
+
+
+def mentions_access(value: object) -> bool:
+    """Whether a key in `value`, however deep, can only mean to decide who may speak."""
+    if isinstance(value, dict):
+        return any(key in MISPLACED_KEYS or mentions_access(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(mentions_access(inner) for inner in value)
 
 
 def near_miss(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -118,9 +126,10 @@ class Converter:
     ) -> None:
         """Report the keys of `table` that mean nothing: faults where it decides who may speak."""
         names = list(known)
-        report = self.fault if path[0] in SECURITY_TABLES else self.warn
-        for key in table:
+        for key, value in table.items():
             if key not in names:
+                strict = path[0] in SECURITY_TABLES or mentions_access({key: value})
+                report = self.fault if strict else self.warn
                 report((*path, key), problem="unknown key", hint=did_you_mean(key, names))
 
     def _expected(self, path: KeyPath, expected: str, found: object, hint: str = "") -> None:

@@ -173,7 +173,7 @@ def _syntax_fault(file: str, text: str, message: str) -> Fault:
             problem = "a byte order mark inside the file"
         problem += f" (column {column})"
     else:
-        line = text.count("\n") + 1
+        line = text.rstrip().count("\n") + 1
         problem += " (at the end of the file)"
     return Fault(file=file, line=line, problem=f"not TOML: {problem}")
 

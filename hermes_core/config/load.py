@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hermes_core.config.accounts import AccountReader
-from hermes_core.config.convert import Converter, did_you_mean, fields_of, near_miss
+from hermes_core.config.convert import (
+    Converter,
+    did_you_mean,
+    fields_of,
+    mentions_access,
+    near_miss,
+)
 from hermes_core.config.document import Document, dotted, read_document
 from hermes_core.config.sections import (
-    ACCESS_KEYS,
     AgentChoice,
     AgentSettings,
     AuthorizationSettings,
@@ -244,7 +249,7 @@ class _Reader:
             if not isinstance(value, str):
                 continue
             if value in first:
-                line = self.converter.document.line((*path, first[value]))
+                line = self.converter.document.line((*path, first[value], kind.unique or ""))
                 self.converter.fault(
                     (*path, index, kind.unique or ""),
                     problem=f'the name "{value}" is used twice, first on line {line}',
@@ -273,7 +278,7 @@ class _Reader:
         about_access = len(path) == 1 and (
             name.startswith("auth") or near_miss(name, ("authorization", "platforms"), 0.85) != ""
         )
-        if about_access or _mentions_access({name: value}):
+        if about_access or mentions_access({name: value}):
             self.converter.fault(
                 path, problem="unknown table: what it says about access has no effect", hint=hint
             )
@@ -282,12 +287,3 @@ class _Reader:
             self.converter.warn(path, problem=problem, hint=hint)
         else:
             self.converter.warn(path, problem="unknown key", hint=hint)
-
-
-def _mentions_access(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(
-            key in ACCESS_KEYS or key == "authorizers" or _mentions_access(inner)
-            for key, inner in value.items()
-        )
-    return isinstance(value, list) and any(_mentions_access(inner) for inner in value)

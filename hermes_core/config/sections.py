@@ -86,6 +86,8 @@ class AccountKeys(Settings):
 
 ACCESS_KEYS = ("allowed_users", "allowed_groups", "allow_all", "admins")
 """The keys of an account that decide who may speak."""
+MISPLACED_KEYS = ("allowed_users", "allowed_groups", "allow_all", "authorizers")
+"""Keys that are an error wherever they have no effect. `admins` may belong to a plugin's table."""
 
 
 class AccountSettings(AccountKeys, kw_only=True):

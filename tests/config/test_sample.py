@@ -1,0 +1,144 @@
+"""The sample of the manual works as it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermes_core import Duration, Secret
+from hermes_core.config import ProfileSettings
+from tests.config.support import Load, Refused, TargetSettings, TrimSettings, line_settings
+
+SAMPLE = """
+[gateway]                          # default profile's file only
+profiles = ["default", "work"]
+max_running_turns = 64
+shutdown_grace = "30s"
+
+[agent]
+use = "command"
+
+[agent.command]
+argv = ["my-agent", "--json"]
+timeout = "30m"
+
+[sessions]
+group = "per_user"                 # or "shared"; threads are shared unless set
+busy = "queue"                     # queue, coalesce, interrupt, steer
+max_waiting = 1000
+
+[platforms.line]
+token = "env:LINE_TOKEN"           # env:NAME, file:PATH, keyring:NAME
+allowed_users = ["123456789"]
+progress = "status"                # none, typing, status, full
+agent = "llm"                      # for this platform
+
+[platforms.line.accounts.ops]      # a second bot
+token = "file:ops.token"
+
+[[hooks.outbound]]
+name = "audit"
+url = "https://example.org/hook"
+events = ["on_turn_end"]
+secret = "env:AUDIT_HOOK_SECRET"
+
+[plugins]
+disabled = []
+required = []
+"""
+
+
+@pytest.fixture
+def sample(tmp_path: Path, load: Load) -> ProfileSettings:
+    token = tmp_path / "ops.token"
+    token.write_text("ops-token-value\n")
+    token.chmod(0o600)
+    return load(SAMPLE)
+
+
+def test_core_sections(sample: ProfileSettings) -> None:
+    assert sample.gateway.profiles == ("default", "work")
+    assert sample.gateway.shutdown_grace == Duration(30)
+    assert sample.sessions.busy == "queue"
+    assert sample.sessions.total is None
+    assert sample.warnings == ()
+
+
+def test_agent_section_has_the_type_of_its_plugin(sample: ProfileSettings) -> None:
+    assert sample.agent.use == "command"
+    command = sample.agent.tables["command"]
+    assert command == type(command)(argv=("my-agent", "--json"), timeout=1800.0)
+
+
+def test_accounts(sample: ProfileSettings) -> None:
+    assert [account.name for account in sample.accounts] == ["line", "line.ops", "local"]
+    usual, ops = sample.accounts[:2]
+    assert line_settings(usual).token.reveal() == "line-token-value"
+    assert line_settings(ops).token.reveal() == "ops-token-value"
+    assert usual.allowed_users == ops.allowed_users == ("123456789",)
+    assert usual.agent == ops.agent == "llm"
+
+
+def test_array_of_tables(sample: ProfileSettings) -> None:
+    targets = sample.sections["hooks.outbound"]
+    secret = Secret("audit-secret-value")
+    assert targets == (
+        TargetSettings(
+            name="audit", url="https://example.org/hook", events=("on_turn_end",), secret=secret
+        ),
+    )
+
+
+def test_sections_have_defaults(sample: ProfileSettings) -> None:
+    assert sample.sections["memory_trim"] == TrimSettings(enabled=True, cooldown_seconds=60)
+
+
+def test_nothing_written_gives_the_defaults(load: Load) -> None:
+    settings = load("")
+    assert settings.gateway.profiles == ("default",)
+    assert settings.agent.use == "echo"
+    assert [account.name for account in settings.accounts] == ["local"]
+
+
+def test_secrets_are_never_shown(sample: ProfileSettings) -> None:
+    shown = repr(sample) + str(sample)
+    assert "token-value" not in shown
+    assert "audit-secret-value" not in shown
+
+
+def test_every_fault_of_a_file_is_reported_at_once(refused: Refused) -> None:
+    error = refused(
+        """
+[gateway]
+max_running_turns = true
+shutdown_grace = -1
+profiles = ["default", "default", "../x"]
+
+[sessions]
+busy = "que"
+
+[agent]
+use = "comand"
+
+[platforms.line]
+token = "env:LINE_TOKEN"
+alow = ["1"]
+allowed_users = ["", "1"]
+"""
+    )
+    assert [(fault.line, fault.key) for fault in error.faults] == [
+        (3, "gateway.max_running_turns"),
+        (4, "gateway.shutdown_grace"),
+        (5, "gateway.profiles[1]"),
+        (5, "gateway.profiles[2]"),
+        (8, "sessions.busy"),
+        (11, "agent.use"),
+        (15, "platforms.line.alow"),
+        (16, "platforms.line.allowed_users[0]"),
+    ]
+    busy = error.faults[4]
+    assert busy.expected == 'one of "queue", "coalesce", "interrupt", "steer"'
+    assert busy.found == '"que"'
+    assert busy.hint == 'did you mean "queue"?'
+    assert str(error).startswith("8 faults")
