@@ -51,7 +51,12 @@ class Gateway:
         }
         self._control = ControlServer(
             home.socket_path,
-            {"status": self._status, "attach": self._attach, "stop": self._stop_request},
+            {
+                "status": self._status,
+                "plugins.stats": self._plugin_stats,
+                "attach": self._attach,
+                "stop": self._stop_request,
+            },
         )
         self.stop_requested = asyncio.Event()
 
@@ -102,6 +107,9 @@ class Gateway:
                 for broken in self.hooks.quarantined
             ],
         }
+
+    async def _plugin_stats(self, channel: Channel) -> Mapping[str, object]:
+        return self.hooks.report()
 
     async def _attach(self, channel: Channel) -> Mapping[str, object] | None:
         """Hand a local client over to an adapter, until it leaves."""

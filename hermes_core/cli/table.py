@@ -18,6 +18,8 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("status", "status", "Show whether the gateway runs and what it does."),
     "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
     "profiles": Entry("profiles", "profiles", "List profiles and show what they consist of."),
+    "plugins": Entry("plugins", "plugins", "Show which plugins run, which do not and why."),
+    "hooks": Entry("hooks", "hooks", "Show the hooks of plugins and who implements them."),
     "config": Entry("config", "config", "Look at settings, check them, change them."),
     "paths": Entry("paths", "paths", "Show where Hermes keeps its files."),
 }

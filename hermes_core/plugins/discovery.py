@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 GROUP = "hermes.plugins"
 """The entry-point group of plugins."""
@@ -23,8 +24,7 @@ CORE = "hermes-gateway"
 _TRACKERS = {"issues", "issuetracker", "bugtracker", "bugreports", "bugs", "tracker"}
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(msgspec.Struct, frozen=True):
     """What the metadata of an installed distribution says. `fault` is why it cannot be believed."""
 
     name: str
@@ -34,8 +34,7 @@ class Distribution:
     fault: str = ""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """An entry point that may become a plugin. `target` is ``module`` or ``module:attribute``."""
 
     name: str
@@ -43,8 +42,7 @@ class Candidate:
     distribution: Distribution
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(msgspec.Struct, frozen=True):
     """What was found: candidates in load order, and strangers that bear our prefix."""
 
     candidates: tuple[Candidate, ...] = ()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
+
+import msgspec
 
 from hermes_core.hookkinds import AdapterHook, Spec
 from hermes_core.hookspecs import ALL, HOOK_API
@@ -24,8 +25,7 @@ ADAPTER_KINDS = frozenset({AdapterHook.kind})
 REQUIRED_OF_ADAPTERS = ("connect", "send")
 
 
-@dataclass(frozen=True)
-class Implementation:
+class Implementation(msgspec.Struct, frozen=True):
     """One sound hook implementation. `arguments` are those it is to be called with, by name.
 
     `options` is what the author gave to `hookimpl`.
@@ -37,17 +37,15 @@ class Implementation:
     options: Mapping[str, object]
 
 
-@dataclass
-class Findings:
+class Findings(msgspec.Struct):
     """What was found in one object: hooks by name, faults that forbid its use, and mere doubts."""
 
-    hooks: dict[str, Implementation] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    hooks: dict[str, Implementation] = {}
+    faults: list[str] = []
+    doubts: list[str] = []
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(msgspec.Struct, frozen=True):
     """An attribute: `raw` as it is stored, `bound` as it is called, and the class that stores
     it."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+
+import msgspec
 
 FAILURES = 5
 """Failures in a row after which a hook of a plugin is left out."""
@@ -13,8 +14,7 @@ MAX_ABANDONED = 3
 """Late calls of one hook of one plugin that may linger before it is no longer called."""
 
 
-@dataclass
-class Tally:
+class Tally(msgspec.Struct):
     """The account of one hook of one plugin.
 
     `errors` and `timeouts` are failures; `skipped` calls were not made because of earlier failures;
@@ -54,7 +54,7 @@ class Ledger:
 
     def rows(self) -> list[dict[str, object]]:
         """Every account as plain values, for a listing."""
-        return [asdict(tally) for tally in self._tallies.values()]
+        return [msgspec.structs.asdict(tally) for tally in self._tallies.values()]
 
 
 class Breaker:

@@ -10,9 +10,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeVar
+
+import msgspec
 
 from hermes_core.agents import AgentType
 from hermes_core.errors import PluginError
@@ -37,8 +38,7 @@ PATIENCE = 5.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """The outcome of one load. `required` are the names that the operator relies on."""
 
     plugins: tuple[Plugin, ...] = ()
@@ -46,9 +46,9 @@ class Loaded:
     left_out: tuple[LeftOut, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     required: tuple[str, ...] = ()
-    platforms: Mapping[str, Owned[Platform]] = field(default_factory=dict)
-    agents: Mapping[str, Owned[AgentType]] = field(default_factory=dict)
-    registry: Registry = field(default_factory=Registry)
+    platforms: Mapping[str, Owned[Platform]] = {}
+    agents: Mapping[str, Owned[AgentType]] = {}
+    registry: Registry = msgspec.field(default_factory=Registry)
 
     @property
     def missing_required(self) -> tuple[str, ...]:
@@ -56,8 +56,7 @@ class Loaded:
         return missing(self.required, self.plugins)
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """Something that may become a plugin, where it comes from, and how to get hold of it."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from hermes_core.errors import PluginError
 
@@ -11,8 +12,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(msgspec.Struct, frozen=True, eq=False):
     """A plugin that runs.
 
     `name` is the name of its entry point and unique. `order` counts from 0 and is the order in
@@ -25,7 +25,7 @@ class Plugin:
     version: str
     order: int = 0
     tracker: str = ""
-    object: Any = field(default=None, repr=False, compare=False)
+    object: Any = None
     platforms: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -36,8 +36,7 @@ class Plugin:
         return label(self.name, self.distribution, self.version)
 
 
-@dataclass(frozen=True)
-class Quarantined:
+class Quarantined(msgspec.Struct, frozen=True):
     """A plugin that was found and cannot run. None of its hooks is called.
 
     `details` is a traceback when code of the plugin raised, else empty.
@@ -48,7 +47,7 @@ class Quarantined:
     version: str
     reason: str
     tracker: str = ""
-    details: str = field(default="", repr=False)
+    details: str = ""
 
     @property
     def label(self) -> str:
@@ -56,8 +55,7 @@ class Quarantined:
         return label(self.name, self.distribution, self.version)
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """A plugin that is installed and was not loaded, because a person said so."""
 
     name: str
@@ -66,24 +64,21 @@ class LeftOut:
     reason: str
 
 
-@dataclass(frozen=True)
-class Foreign:
+class Foreign(msgspec.Struct, frozen=True):
     """A distribution that bears our prefix and offers no plugin: it belongs to another host."""
 
     distribution: str
     version: str
 
 
-@dataclass(frozen=True)
-class Owned(Generic[T_co]):
+class Owned(msgspec.Struct, Generic[T_co], frozen=True):
     """A value with the plugin that produced it."""
 
     plugin: Plugin
     value: T_co
 
 
-@dataclass(frozen=True)
-class Answer(Generic[T]):
+class Answer(msgspec.Struct, Generic[T], frozen=True):
     """What one plugin answered to a decide hook. Exactly one of `value` and `error` counts.
 
     `error` is set when the plugin failed, was too late, or was skipped after repeated failures, and
@@ -95,8 +90,7 @@ class Answer(Generic[T]):
     error: Exception | None = None
 
 
-@dataclass(frozen=True)
-class Abandoned:
+class Abandoned(msgspec.Struct, frozen=True):
     """A call that was cancelled for being late and has not ended. `seconds` is its age."""
 
     plugin: str
@@ -104,8 +98,7 @@ class Abandoned:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """Plugin code that holds the event loop at this moment, and for how long, in seconds."""
 
     plugin: str

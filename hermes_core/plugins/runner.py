@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar, cast
 
+import msgspec
+
 from hermes_core.agents import AgentType
 from hermes_core.errors import PluginError
 from hermes_core.hookkinds import Collect, Decide, Notify, Spec
@@ -96,6 +98,13 @@ class Hooks:
     def stats(self) -> Mapping[tuple[str, str], Tally]:
         """The account of each hook of each plugin, by the names of both. See `Tally`."""
         return self.caller.ledger.tallies
+
+    def report(self) -> dict[str, object]:
+        """The accounts and the late calls as plain values, for ``hermes plugins stats``."""
+        return {
+            "hooks": self.caller.ledger.rows(),
+            "abandoned": [msgspec.structs.asdict(call) for call in self.abandoned],
+        }
 
     @property
     def abandoned(self) -> tuple[Abandoned, ...]:
