@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import peewee as pw
 
 from hermes_core.errors import ForeignDatabase, StoreError
-from hermes_core.store.migrations import APPLICATION_ID, migrate
+from hermes_core.store.migrations import APPLICATION_ID, migrate, require_known
 
 Tx: TypeAlias = sqlite3.Connection
 """What a write operation gets: peewee's connection inside the writer's transaction."""
@@ -22,19 +23,19 @@ _BUSY_MS = 1000
 def open_writer(path: Path, durability: Durability = "full") -> pw.SqliteDatabase:
     """Open (or create) the database for its one writer. Call it in the thread that will write.
 
-    Raises ForeignDatabase, NewerSchema, or StoreError when the file cannot be used; none of them changes it.
+    Raises ForeignDatabase, NewerSchema, or StoreError when the file cannot be used; none of them
+    changes it.
     """
     try:
         _require_ours(path)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         database = _connect(path)
-        connection = connection_of(database)
-        if connection.execute("PRAGMA application_id").fetchone()[0] == 0:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {durability.upper()}")
-        migrate(connection, path)
+        try:
+            _prepare(connection_of(database), path, durability)
+        except BaseException:
+            database.close()
+            raise
     except (sqlite3.Error, pw.PeeweeException, OSError) as error:
         raise cannot_use(path, error) from error
     return database
@@ -50,8 +51,8 @@ def open_reader(path: Path) -> pw.SqliteDatabase:
 def open_read_only(path: Path) -> pw.SqliteDatabase:
     """Open the database from a process that is not the gateway, creating nothing.
 
-    While a writer is alive its WAL is there and is read; without one the file is complete by itself.
-    Raises StoreError when there is none, and what `open_writer` raises.
+    While a writer is alive its WAL is there and is read; without one the file is complete by
+    itself. Raises StoreError when there is none, and what `open_writer` raises.
     """
     if not path.exists():
         raise StoreError("there is no state database yet", where=str(path))
@@ -81,35 +82,52 @@ def connection_of(database: pw.SqliteDatabase) -> Tx:
 
 
 def _connect(path: Path) -> pw.SqliteDatabase:
+    """Connect to a file that is there: one that was removed meanwhile is not made again."""
     database = pw.SqliteDatabase(
-        str(path), check_same_thread=False, cached_statements=256, timeout=_BUSY_MS / 1000
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        thread_safe=False,  # one connection for all threads: the one that made it need not close it
+        check_same_thread=False,
+        cached_statements=256,
+        timeout=_BUSY_MS / 1000,
     )
     database.connect()
     return database
 
 
+def _prepare(connection: Tx, path: Path, durability: Durability) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] == 0:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {durability.upper()}")
+    migrate(connection, path)
+
+
 def _require_ours(path: Path) -> None:
-    """Refuse a file that another program wrote. Reads the header only and takes no lock."""
-    if not path.exists():
-        return
-    if path.stat().st_size == 0:
+    """Refuse a file that another program, or a newer Hermes, wrote. Reads it and takes no lock."""
+    if not path.exists() or path.stat().st_size == 0:
         return
     try:
-        probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
+        with closing(_probe(path)) as probe:
             (found,) = probe.execute("PRAGMA application_id").fetchone()
+            (version,) = probe.execute("PRAGMA user_version").fetchone()
             probe.execute("PRAGMA schema_version").fetchone()
-        finally:
-            probe.close()
     except sqlite3.DatabaseError as error:
-        raise ForeignDatabase(
-            f"this is not a state database of Hermes: {error}",
-            where=str(path),
-            remedy="move the file away, or choose another home with HERMES_HOME",
-        ) from error
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+            raise
+        raise _foreign(path, "this is not a state database of Hermes") from error
     if found != APPLICATION_ID:
-        raise ForeignDatabase(
-            "this database belongs to another program",
-            where=str(path),
-            remedy="move the file away, or choose another home with HERMES_HOME",
-        )
+        raise _foreign(path, "this database belongs to another program")
+    require_known(version, path)
+
+
+def _probe(path: Path) -> Tx:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+
+
+def _foreign(path: Path, what: str) -> ForeignDatabase:
+    return ForeignDatabase(
+        what,
+        where=str(path),
+        remedy="move the file away, or choose another home with HERMES_HOME",
+    )

@@ -7,6 +7,7 @@ has shipped is never edited; a new one is appended.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from hermes_core.errors import NewerSchema
@@ -65,19 +66,16 @@ STEPS: tuple[tuple[str, ...], ...] = (
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring an open database up to the newest schema. Raises NewerSchema and leaves a newer file alone."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(STEPS):
-        raise NewerSchema(
-            f"the state database has schema {version}, this Hermes knows up to {len(STEPS)}",
-            where=str(path),
-            remedy="run the Hermes that wrote it, or a newer one",
-        )
+    version = _version(connection)
+    require_known(version, path)
     if version == len(STEPS):
         return
     if version > 0:
         _backup(connection, path.with_name(f"{path.name}.schema-{version}.bak"))
     connection.execute("BEGIN IMMEDIATE")
     try:
+        version = _version(connection)  # another process may have been faster
+        require_known(version, path)
         for step in STEPS[version:]:
             for statement in step:
                 connection.execute(statement)
@@ -89,9 +87,23 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
+def require_known(version: int, path: Path) -> None:
+    """Raises NewerSchema for a schema that this Hermes does not know."""
+    if version > len(STEPS):
+        raise NewerSchema(
+            f"the state database has schema {version}, this Hermes knows up to {len(STEPS)}",
+            where=str(path),
+            remedy="run the Hermes that wrote it, or a newer one",
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
 def _backup(connection: sqlite3.Connection, target: Path) -> None:
     """A copy made by SQLite itself: never open the file of a live database by other means."""
     target.touch(mode=0o600, exist_ok=True)
-    with sqlite3.connect(target) as copy:
+    with closing(sqlite3.connect(target)) as copy:
         connection.backup(copy)
-    copy.close()

@@ -22,11 +22,21 @@ from hermes_core.store.database import (
     open_reader,
     open_writer,
 )
-from hermes_core.store.writer import Op, Write, WriteQueue, begin, commit_batch, complete_batch
+from hermes_core.store.writer import (
+    Op,
+    Write,
+    WriteQueue,
+    begin,
+    commit_batch,
+    complete_batch,
+    fail_batch,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+RETRY_PAUSE = 1.0
+"""Seconds between two attempts to write what has to be written, a full disk for example."""
 READERS = 2
 """Reader threads per file. Reads are rare: a turn's history, listings."""
 
@@ -57,23 +67,53 @@ class Store:
     async def close(self) -> None:
         """Commit what is waiting, close every connection."""
         self._queue.close()
+        # In a thread of its own: anybody's code may have shut the loop's default executor down.
+        closer = ThreadPoolExecutor(1, thread_name_prefix="hermes-close")
+        await asyncio.get_running_loop().run_in_executor(closer, self._close)
+        closer.shutdown(wait=False)
+
+    def _close(self) -> None:
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
+            self._thread.join()
             self._thread = None
-        await asyncio.to_thread(self._readers.shutdown)
+        self._readers.shutdown()
         for database in self._reading:
             database.close()
+        self._reading.clear()
 
     def write(self, op: Op[T], on_commit: Callable[[T], None] | None = None) -> asyncio.Future[T]:
         """Submit a write. The order of calls is the order of commits.
 
-        The future resolves after the commit, with the operation's result or its error. `on_commit` runs on
-        the loop for every committed operation, also when nobody waits for the future any more.
+        The future resolves after the commit, with the operation's result or its error. `on_commit`
+        runs on the loop for every committed operation, also when nobody waits for the future any
+        more.
         """
         assert self._loop is not None, "the store is not open"
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(Write(op, future, on_commit))
         return future
+
+    async def persist(self, op: Op[T], on_commit: Callable[[T], None] | None = None) -> T:
+        """Write what has happened and must not be forgotten.
+
+        Tries again while the file cannot be written. Raises StoreError when the store is closed,
+        and whatever else `op` raises.
+        """
+        failed = False
+        while True:
+            try:
+                result = await self.write(op, on_commit)
+            except StoreError as error:
+                if self._queue.closed:
+                    raise
+                if not failed:
+                    log.error("%s; trying again until it can be", error)
+                failed = True
+                await asyncio.sleep(RETRY_PAUSE)
+            else:
+                if failed:
+                    log.info("the state database can be written again")
+                return result
 
     async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
         """Run a read in a reader thread, against what is committed."""
@@ -104,6 +144,15 @@ class Store:
         database.close()
 
     def _commit(self, connection: Tx, batch: list[Write[Any]]) -> None:
+        try:
+            self._begin(connection)
+        except sqlite3.Error as error:
+            fail_batch(batch, cannot_use(self.path, error))
+        else:
+            commit_batch(connection, batch, lambda error: cannot_use(self.path, error))
+
+    def _begin(self, connection: Tx) -> None:
+        """Open the transaction, however long another process keeps it from being opened."""
         stalled = False
         while not begin(connection):
             if not stalled:
@@ -111,7 +160,6 @@ class Store:
             stalled = True
         if stalled:
             log.info("the write lock is free again", extra={"path": str(self.path)})
-        commit_batch(connection, batch, lambda error: cannot_use(self.path, error))
 
     def _on_loop(self, call: Callable[..., object], *args: object) -> None:
         assert self._loop is not None

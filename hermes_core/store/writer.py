@@ -1,14 +1,16 @@
 """The one writer: many waiting writes, one transaction, one fsync.
 
-An operation is a function of the open transaction. It runs in its own savepoint, so that one that fails
-takes nobody else with it. When the transaction is committed, each operation's `on_commit` runs on the
-event loop, in the order of submission, and then its future is resolved: whoever needs to know that a row
-exists learns it there, even if the coroutine that asked for the write is gone by then.
+An operation is a function of the open transaction. It runs in its own savepoint, so that one that
+fails takes nobody else with it. When the transaction is committed, each operation's `on_commit`
+runs on the event loop, in the order of submission, and then its future is resolved: whoever needs
+to know that a row exists learns it there, even if the coroutine that asked for the write is gone by
+then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections import deque
@@ -18,11 +20,14 @@ from typing import Any, Generic, TypeVar
 from hermes_core.errors import HermesError, StoreError
 from hermes_core.store.database import Tx
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Op = Callable[[Tx], T]
 
 BATCH = 512
 """Operations in one transaction at most: bounds how long the first of them waits."""
+_PRIMARY_CODE = 0xFF
+"""The low byte of an SQLite error code; the others say more about it (SQLITE_BUSY_RECOVERY)."""
 
 
 class Write(Generic[T]):
@@ -62,6 +67,10 @@ class WriteQueue:
                 self._changed.wait()
             return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
@@ -69,12 +78,17 @@ class WriteQueue:
 
 
 def begin(connection: Tx) -> bool:
-    """Open the transaction. False when another process holds the lock past the busy time-out."""
+    """Open the transaction. False when another process holds the lock past the busy time-out.
+
+    Raises sqlite3.Error for whatever else is wrong: without a transaction around them, savepoints
+    would commit one by one.
+    """
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        # Whatever else is wrong, commit_batch meets it too, and reports it.
-        return error.sqlite_errorcode != sqlite3.SQLITE_BUSY
+        if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY:
+            raise
+        return False
     return True
 
 
@@ -83,7 +97,8 @@ def commit_batch(
 ) -> None:
     """Run a batch in the open transaction, commit, and leave a result or an error in each write.
 
-    A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch failed.
+    A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch
+    failed.
     """
     try:
         for write in batch:
@@ -94,22 +109,33 @@ def commit_batch(
     except (sqlite3.Error, HermesError) as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        lost = error if isinstance(error, HermesError) else failed(error)
-        for write in batch:
-            write.error = lost
+        fail_batch(batch, error if isinstance(error, HermesError) else failed(error))
+
+
+def fail_batch(batch: list[Write[Any]], error: HermesError) -> None:
+    """Nothing of a batch was stored."""
+    for write in batch:
+        write.error = error
 
 
 def complete_batch(batch: list[Write[Any]]) -> None:
     """Tell the loop's side about a batch that is over. Runs on the event loop."""
     for write in batch:
         if write.error is None and write.on_commit is not None:
-            write.on_commit(write.result)
+            _tell(write.on_commit, write.result)
         if write.future.done():
             continue
         if write.error is not None:
             write.future.set_exception(write.error)
         else:
             write.future.set_result(write.result)
+
+
+def _tell(on_commit: Callable[[T], None], result: T) -> None:
+    try:
+        on_commit(result)
+    except Exception:  # its batch mates are told nevertheless
+        log.exception("what follows a commit failed")
 
 
 def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], StoreError]) -> None:
