@@ -16,7 +16,11 @@ REPLACEMENT = "\ufffd"
 def clean(text: str) -> str:
     """`text` without NUL and lone surrogates, which databases refuse; each becomes U+FFFD."""
     text = text.replace("\x00", REPLACEMENT)
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def encode_clean(event: Inbound) -> bytes:
@@ -48,20 +52,30 @@ def _cleaned(value: Any) -> Any:
 def split(text: str, limit: int, length: Callable[[str], int] = len) -> list[str]:
     """Cut `text` into parts of at most `limit`, as `length` measures; joined they are `text` again.
 
-    Cuts after a line break where the part would still be half full, else after a space, else anywhere
-    between two code points.
+    Cuts after a line break where the part would still be half full, else after a space, else
+    anywhere between two code points, each of which counts at least one. One that counts more than
+    `limit` is a part of its own.
     """
     parts: list[str] = []
-    while length(text) > limit:
-        end = _longest(text, limit, length)
-        for mark in ("\n", " "):
-            at = text.rfind(mark, end // 2, end)
-            if at >= 0:
-                end = at + 1
-                break
-        parts.append(text[:end])
-        text = text[end:]
-    return [*parts, text] if text else parts
+    start = 0
+    while start < len(text):
+        # No more than could fit is looked at: a long text is cut in linear time.
+        part = _first(text[start : start + limit + 1], limit, length)
+        parts.append(part)
+        start += len(part)
+    return parts
+
+
+def _first(text: str, limit: int, length: Callable[[str], int]) -> str:
+    """The first part of `text`."""
+    if length(text) <= limit:
+        return text
+    end = _longest(text, limit, length)
+    for mark in ("\n", " "):
+        at = text.rfind(mark, end // 2, end)
+        if at >= 0:
+            return text[: at + 1]
+    return text[:end]
 
 
 def _longest(text: str, limit: int, length: Callable[[str], int]) -> int:
