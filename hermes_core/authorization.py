@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 import msgspec
 
 from hermes_core import hookspecs as specs
+from hermes_core.errors import PluginError
 from hermes_core.messages import Inbound
 
 if TYPE_CHECKING:
@@ -89,8 +90,10 @@ class Gate:
         """Ask every source for a grant. The admitted event carries the normalised sender id."""
         try:
             user_id = access.normalize(event.sender.id)
-        except ValueError:
+        except (ValueError, PluginError):
             return NotAdmitted("the sender's id is not valid on this platform")
+        if not user_id:
+            return NotAdmitted("the sender has no id")
         if user_id != event.sender.id:
             sender = msgspec.structs.replace(event.sender, id=user_id)
             event = msgspec.structs.replace(event, sender=sender)
