@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_PAUSE = 60.0
-"""Seconds between two attempts to connect at most; the first pause is one second, each next twice as long."""
+"""Seconds between two attempts to connect at most; the first pause is one second, each next twice as
+long. A connection that lasts as long as this begins the count anew."""
 
 State = Literal["new", "connecting", "connected", "waiting", "failed", "stopped"]
 Receive = Callable[[Inbound, AccessList, str], Awaitable[Received]]
@@ -108,24 +109,37 @@ class Account:
 
     async def run(self) -> None:
         """Keep the account connected until cancelled, or until it can never work."""
+        loop = asyncio.get_running_loop()
         reconnect = False
         failures = 0
         while True:
             self.state = "connecting"
-            self._lost = asyncio.get_running_loop().create_future()
+            self._lost = loop.create_future()
             try:
-                self.own_id = await self._calls.call(specs.connect, is_reconnect=reconnect) or ""
+                self.own_id = await self._connect(reconnect)
             except AccountFailed as error:
                 self._down("failed", error)
                 return
             except Exception as error:
-                failures += 1
                 self._down("waiting", error)
-                await asyncio.sleep(_pause(failures))
-                continue
-            failures = 0
-            await self._while_connected(reconnect, self._lost)
-            reconnect = True
+            else:
+                since = loop.time()
+                await self._while_connected(reconnect, self._lost)
+                reconnect = True
+                if loop.time() - since >= MAX_PAUSE:
+                    failures = 0
+            failures += 1
+            await asyncio.sleep(_pause(failures))
+
+    async def _connect(self, reconnect: bool) -> str:
+        """Connect. Returns the account's own user id, in the form in which senders are compared."""
+        own_id = await self._calls.call(specs.connect, is_reconnect=reconnect)
+        if not own_id:
+            return ""
+        try:
+            return self.access.normalize(own_id)
+        except ValueError as error:
+            raise PluginError(f"connect returned no user id: {error}", where=self.name) from error
 
     async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> None:
         self._up(reconnect)
@@ -247,4 +261,5 @@ def _receipt(value: object, where: str) -> Receipt:
 
 def _pause(failures: int) -> float:
     """Doubling, with jitter so that many accounts do not come back at the same instant."""
-    return min(MAX_PAUSE, 2.0 ** (failures - 1)) * random.uniform(0.75, 1.25)  # noqa: S311
+    doublings = min(failures - 1, 10)  # a float has an end, an outage has none
+    return min(MAX_PAUSE, 2.0**doublings) * random.uniform(0.75, 1.25)  # noqa: S311
