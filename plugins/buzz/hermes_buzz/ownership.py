@@ -1,0 +1,52 @@
+"""NIP-OA: a tag in which an owner says that a key is their agent."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+import msgspec
+
+from hermes_buzz.keys import verify
+
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+_CLAUSE = re.compile(rf"kind=(?P<kind>{_NUMBER})|created_at[<>]{_NUMBER}", re.ASCII)
+_KEY = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SIGNATURE = re.compile(r"[0-9a-f]{128}", re.ASCII)
+_MAX_KIND = 65535
+
+
+class OwnerTag(msgspec.Struct, frozen=True, array_like=True):
+    """``["auth", owner, conditions, signature]``."""
+
+    name: str
+    owner: str
+    conditions: str
+    signature: str
+
+    @property
+    def tag(self) -> tuple[str, str, str, str]:
+        return (self.name, self.owner, self.conditions, self.signature)
+
+    def holds_for(self, agent: str) -> bool:
+        """Whether the owner really signed this for the agent with that public key."""
+        text = f"nostr:agent-auth:{agent}:{self.conditions}"
+        digest = sha256(text.encode()).digest()
+        return self.owner != agent and verify(self.owner, digest, self.signature)
+
+
+def parse(text: str) -> OwnerTag:
+    """The tag written as JSON. Raises ValueError saying what is wrong with its form."""
+    try:
+        tag = msgspec.json.decode(text, type=OwnerTag)
+    except msgspec.DecodeError:
+        raise ValueError('expected ["auth", owner, conditions, signature] as JSON') from None
+    if tag.name != "auth":
+        raise ValueError('the tag does not begin with "auth"')
+    if not _KEY.fullmatch(tag.owner) or not _SIGNATURE.fullmatch(tag.signature):
+        raise ValueError("owner and signature are 64 and 128 lower-case hexadecimal digits")
+    for clause in tag.conditions.split("&") if tag.conditions else ():
+        match = _CLAUSE.fullmatch(clause)
+        if match is None or int(match["kind"] or 0) > _MAX_KIND:
+            raise ValueError("a condition is not kind=N, created_at<T or created_at>T")
+    return tag
