@@ -180,9 +180,7 @@ class Account:
             info = PlatformInfo(
                 platform=self.platform.name, account=self.settings.account, reason=self.reason
             )
-            self._hooks.notify(
-                specs.on_platform_disconnected, scope=self._scope, platform=info
-            )
+            self._hooks.notify(specs.on_platform_disconnected, scope=self._scope, platform=info)
 
     async def _disconnect(self) -> None:
         if not self._calls.has(specs.disconnect):
@@ -243,11 +241,13 @@ def _access(settings: AccountSettings, owned: Owned[Platform]) -> AccessList:
             owned.plugin.distribution,
             normalizer(owned.value),
             settings.allowed_users,
+            admins=settings.admins,
+            groups=settings.allowed_groups,
             allow_all=settings.allow_all,
         )
     except ValueError as error:
         raise ConfigError(
-            f"allowed_users: {error}", where=f"[platforms.{settings.name}]"
+            f"allowed_users or admins: {error}", where=f"[platforms.{settings.name}]"
         ) from error
 
 

@@ -21,22 +21,20 @@ from hermes_core.denials import Denials
 from hermes_core.errors import NotReady, StoreError
 from hermes_core.events import MessageInfo
 from hermes_core.ids import new_id
+from hermes_core.intake import Intake, Result
 from hermes_core.messages import (
     Accepted,
     Denied,
     Duplicate,
     Handled,
     Inbound,
-    Message,
     Received,
     Refused,
 )
 from hermes_core.sessions import SessionPolicy, session_key
-from hermes_core.store import inbox
 from hermes_core.text import encode_clean
 
 if TYPE_CHECKING:
-    from hermes_core.commands import Call, Commands
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store
@@ -58,21 +56,15 @@ class Admission:
         gate: Gate,
         hooks: Hooks,
         policy: SessionPolicy,
-        max_waiting: int,
-        commands: Commands,
-        committed: Callable[[str, int], None],
+        intake: Intake,
         wall: Callable[[], float],
     ) -> None:
-        """`committed(session_key, sequence)` is called once for each row that waits for a turn."""
+        """`intake` makes of an admitted event what is written, and acts on the commit."""
         self._scope = scope
-        self._store = store
         self._gate = gate
         self._hooks = hooks
         self._policy = policy
-        self._max_waiting = max_waiting
-        self._commands = commands
-        self._committed = committed
-        self._wall = wall
+        self._intake = intake
         self._denials = Denials(scope, store, hooks, wall)
         self._tails: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._closed = ""
@@ -90,10 +82,7 @@ class Admission:
         self.counts["received"] += 1
         try:
             outcome = await self._receive(event, access, own_id)
-        except NotReady:
-            self.counts["not_ready"] += 1
-            raise
-        except asyncio.CancelledError:
+        except (NotReady, asyncio.CancelledError):
             self.counts["not_ready"] += 1
             raise
         except StoreError as error:
@@ -114,15 +103,16 @@ class Admission:
                 return Denied(admitted.reason)
             if admitted.event.sender.id == own_id:
                 return Denied("own message")
-            call = self._commands.parse(admitted)
             key = session_key(
                 self._scope.name, event.address, admitted.event.sender.id, self._policy
             )
             payload = encode_clean(admitted.event)
             if len(payload) > MAX_EVENT_BYTES:
                 return self._refused(admitted, key, "the message is too long")
-            write = self._commit(admitted, key, payload, call)
-        return self._outcome(admitted, key, await write, call)
+            if reason := self._intake.overflow():
+                return self._refused(admitted, key, reason)
+            write = self._intake.submit(admitted, key, payload)
+        return self._outcome(admitted, key, await write)
 
     @asynccontextmanager
     async def _in_order(self, event: Inbound) -> AsyncIterator[None]:
@@ -153,71 +143,39 @@ class Admission:
         if self._tails.get(chat) is tail:
             del self._tails[chat]
 
-    def _commit(
-        self, admitted: Admitted[Inbound], key: str, payload: bytes, call: Call | None
-    ) -> asyncio.Future[inbox.Stored]:
-        event = admitted.event
-        wants_turn = isinstance(event, Message) and call is None
-        ended = f"command {call.command.name}" if call else "no turn"
-        arrival = inbox.Arrival(
-            account=event.address.account_key,
-            chat_id=event.address.chat_id,
-            event_id=event.event_id,
-            type=type(event).__name__.lower(),
-            session_key=key,
-            payload=payload,
-            received_at=self._wall(),
-            max_waiting=self._max_waiting,
-            ended="" if wants_turn else ended,
-        )
-
-        def committed(stored: inbox.Stored) -> None:
-            if stored.outcome == "accepted" and wants_turn:
-                self._committed(key, stored.sequence)
-
-        return self._store.write(lambda tx: inbox.insert(tx, arrival), committed)
-
-    def _outcome(
-        self, admitted: Admitted[Inbound], key: str, stored: inbox.Stored, call: Call | None
-    ) -> Received:
+    def _outcome(self, admitted: Admitted[Inbound], key: str, result: Result) -> Received:
+        stored = result.stored
         if stored.outcome == "duplicate":
             return Duplicate(stored.sequence)
         if stored.outcome == "full":
-            return self._refused(
-                admitted, key, f"{self._max_waiting} messages are waiting already"
-            )
+            return self._refused(admitted, key, "too many messages are waiting already")
         if self._hooks.has(specs.on_message_received):
-            info = self._info(admitted, key, sequence=stored.sequence)
+            info = _info(admitted, key, sequence=stored.sequence)
             self._hooks.notify(specs.on_message_received, scope=self._scope, message=info)
-        if call is not None:
-            self._commands.run(call, key)
-            return Handled(stored.sequence, call.command.name)
+        if result.command:
+            return Handled(stored.sequence, result.command)
         return Accepted(stored.sequence)
 
     def _refused(self, admitted: Admitted[Inbound], key: str, reason: str) -> Refused:
-        info = self._info(admitted, key, reason=reason)
+        info = _info(admitted, key, reason=reason)
         self._hooks.notify(specs.on_message_refused, scope=self._scope, message=info)
-        self._commands.tell(admitted, key, f"Not taken: {reason}.")
+        self._intake.tell(admitted.event, key, f"Not taken: {reason}.")
         return Refused(reason)
 
-    def _info(
-        self,
-        admitted: Admitted[Inbound],
-        key: str,
-        *,
-        sequence: int | None = None,
-        reason: str = "",
-    ) -> MessageInfo:
-        event = admitted.event
-        return MessageInfo(
-            type=type(event).__name__.lower(),
-            address=event.address,
-            sender=event.sender,
-            event_id=event.event_id,
-            sequence=sequence,
-            session_key=key,
-            reason=reason,
-        )
+
+def _info(
+    admitted: Admitted[Inbound], key: str, *, sequence: int | None = None, reason: str = ""
+) -> MessageInfo:
+    event = admitted.event
+    return MessageInfo(
+        type=type(event).__name__.lower(),
+        address=event.address,
+        sender=event.sender,
+        event_id=event.event_id,
+        sequence=sequence,
+        session_key=key,
+        reason=reason,
+    )
 
 
 def _release(future: asyncio.Future[None]) -> None:

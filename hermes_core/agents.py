@@ -12,6 +12,8 @@ from hermes_core.messages import AgentEvent, Attachment, ChatKind
 from hermes_core.settings import Settings
 
 if TYPE_CHECKING:
+    import asyncio
+
     from hermes_core.profiles import ProfileScope
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -68,6 +70,11 @@ class Turn(Protocol):
     def scope(self) -> ProfileScope:
         """The profile that the turn belongs to: settings, secrets, directories, child
         environment."""
+
+    @property
+    def steering(self) -> asyncio.Queue[TurnMessage]:
+        """Messages that were handed to this turn while it runs. Yield `Consumed(token)` for each that you
+        take into the answer; what is not consumed becomes a turn of its own afterwards."""
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         """The latest part of the transcript that fits into `max_chars` characters, oldest first."""

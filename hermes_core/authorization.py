@@ -4,7 +4,8 @@ Order of the checks, all before any side effect:
 
 1. Every `authorize` hook that may speak for the platform is asked. A literal True grants, None abstains,
    anything else (a truthy value too), an exception or a time-out is a veto.
-2. The profile's allowlist for the account grants listed senders, or everybody with ``allow_all = true``.
+2. The profile's lists for the account grant: ``allow_all = true`` everybody, `allowed_users` and
+   `admins` the senders they name, `allowed_groups` everybody who speaks in one of those chats.
 3. A sender is admitted when at least one of them granted and none vetoed. Otherwise denied.
 """
 
@@ -34,13 +35,14 @@ _SEAL = object()
 class Admitted(Generic[EventT]):
     """An event whose sender holds a grant. Only the gate makes one; everything behind it asks for it."""
 
-    __slots__ = ("event", "grant")
+    __slots__ = ("admin", "event", "grant")
 
-    def __init__(self, event: EventT, grant: str, seal: object) -> None:
+    def __init__(self, event: EventT, grant: str, *, admin: bool, seal: object) -> None:
         if seal is not _SEAL:
             raise TypeError("only the gate admits an event")
         self.event = event
         self.grant = grant
+        self.admin = admin
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class AccessList:
     distribution: str
     normalize: Callable[[str], str]
     users: frozenset[str] = frozenset()
+    admins: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
     allow_all: bool = False
 
     @classmethod
@@ -68,11 +72,19 @@ class AccessList:
         normalize: Callable[[str], str],
         users: Iterable[str],
         *,
+        admins: Iterable[str] = (),
+        groups: Iterable[str] = (),
         allow_all: bool,
     ) -> AccessList:
         """Normalise the configured ids. Raises ValueError, naming the entry, for one that can be no id."""
         return cls(
-            platform, distribution, normalize, frozenset(map(normalize, users)), allow_all
+            platform,
+            distribution,
+            normalize,
+            users=frozenset(map(normalize, users)),
+            admins=frozenset(map(normalize, admins)),
+            groups=frozenset(groups),
+            allow_all=allow_all,
         )
 
 
@@ -107,15 +119,17 @@ class Gate:
             granted = "allow_all"
         elif event.sender.id in access.users:
             granted = "allowed_users"
+        elif event.sender.id in access.admins:
+            granted = "admins"
+        elif event.address.kind != "dm" and event.address.chat_id in access.groups:
+            granted = "allowed_groups"
         if granted is None:
             return NotAdmitted("nobody granted")
-        return Admitted(event, granted, _SEAL)
+        return Admitted(event, granted, admin=event.sender.id in access.admins, seal=_SEAL)
 
     async def _votes(self, event: Inbound, access: AccessList) -> str | None | NotAdmitted:
         def may_speak(plugin: Plugin) -> bool:
-            return (
-                plugin.distribution == access.distribution or plugin.name in self._authorizers
-            )
+            return plugin.distribution == access.distribution or plugin.name in self._authorizers
 
         answers = await self._hooks.decide(
             specs.authorize,
@@ -133,5 +147,3 @@ class Gate:
             elif answer.value is not None:
                 return NotAdmitted(f"plugin {answer.plugin.name} vetoed")
         return granted
-
-

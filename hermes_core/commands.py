@@ -1,95 +1,110 @@
-"""Commands spoken in a chat. Stored first, then run, at most once."""
+"""Commands spoken in a chat: what one is, and how a message becomes a call of one.
+
+A command is stored before it acts, and acts at most once. There are four kinds, by what it brings:
+
+- `transact` acts inside the transaction that stores it, beside whatever runs; with `in_order` it takes its
+  place in the lane instead and acts when its turn comes.
+- `run` acts after the commit, beside whatever runs.
+- `rewrite` makes an ordinary message of it, with a busy mode of its own.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
-from hermes_core.delivery import Delivery, Reply
 from hermes_core.messages import Inbound, Message
+from hermes_core.store.sessions import EndedSession
 
 if TYPE_CHECKING:
     from hermes_core.authorization import Admitted
+    from hermes_core.store import Tx
 
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Command:
-    """What a person can type. `run` gets the call and the session's key and returns the answer."""
-
-    name: str
-    help: str
-    run: Callable[[Call, str], Awaitable[str]]
+Busy = Literal["queue", "coalesce", "interrupt", "steer"]
 
 
 @dataclass(frozen=True)
 class Call:
-    """One use of a command by an admitted sender."""
+    """One use of a command by an admitted sender.
+
+    `sequence` is its row in the inbox, `now` the wall time of it, `acted` whether the turn that ran at that
+    moment had done anything yet (None when none ran).
+    """
 
     command: Command
     arguments: str
-    admitted: Admitted[Message]
+    event: Message
+    admin: bool
+    grant: str
+    session_key: str
+    now: float
+    sequence: int = 0
+    acted: bool | None = None
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What a transaction did, to be told once it is committed.
+
+    `reply` is sent to the chat; `cancelled` is a turn to be stopped; `ended` are sessions that ended; `freed`
+    is how many rows do not wait any more; `again` says that the command's own row waits now as a message.
+    """
+
+    reply: str = ""
+    cancelled: str | None = None
+    ended: tuple[EndedSession, ...] = ()
+    freed: int = 0
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a person can type after a slash. Exactly one of `transact`, `run` and `rewrite` is given."""
+
+    name: str
+    help: str
+    transact: Callable[[Tx, Call], Effect] | None = None
+    in_order: bool = False
+    run: Callable[[Call], Awaitable[str]] | None = None
+    rewrite: Busy | None = None
+    admin: bool = False
+
+
+@dataclass
 class Commands:
     """The commands of one profile. An unknown word after a slash is ordinary text."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
-        self._commands: dict[str, Command] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+    by_name: dict[str, Command] = field(default_factory=dict)
 
-    def add(self, command: Command) -> None:
-        self._commands[command.name] = command
+    def add(self, commands: Iterable[Command]) -> None:
+        """Add commands. Raises ValueError for a name that is taken."""
+        for command in commands:
+            if command.name in self.by_name:
+                raise ValueError(f"the command /{command.name} exists already")
+            self.by_name[command.name] = command
 
     @property
     def all(self) -> list[Command]:
-        return sorted(self._commands.values(), key=lambda command: command.name)
+        return sorted(self.by_name.values(), key=lambda command: command.name)
 
-    def parse(self, admitted: Admitted[Inbound]) -> Call | None:
-        """The call that a message makes, or None when it is text."""
-        event = admitted.event
+    def parse(self, event: Inbound) -> tuple[Command, str] | None:
+        """The command that a message calls and its arguments, None when it is text."""
         if not isinstance(event, Message) or not event.text.startswith("/"):
             return None
         word, _, rest = event.text[1:].partition(" ")
-        command = self._commands.get(word.strip().lower())
-        if command is None:
+        command = self.by_name.get(word.strip().lower())
+        return None if command is None else (command, rest.strip())
+
+    def call(
+        self, admitted: Admitted[Inbound], session_key: str, now: float, acted: bool | None
+    ) -> Call | None:
+        """The call that an admitted event makes, None when it makes none."""
+        event = admitted.event
+        parsed = self.parse(event)
+        if parsed is None or not isinstance(event, Message):
             return None
-        return Call(command, rest.strip(), admitted)  # type: ignore[arg-type]
-
-    def run(self, call: Call, session_key: str) -> None:
-        """Run a stored command in a task of its own and send its answer."""
-        task = asyncio.get_running_loop().create_task(
-            self._answer(call, session_key), name=f"command {call.command.name}"
+        command, arguments = parsed
+        return Call(
+            command, arguments, event, admitted.admin, admitted.grant, session_key, now, acted=acted
         )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def tell(self, admitted: Admitted[Inbound], session_key: str, text: str) -> None:
-        """Send a text of the core about an event to where the event came from."""
-        self._delivery.tell(_reply(admitted.event, session_key), text)
-
-    async def stop(self) -> None:
-        """Wait for the commands that run."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _answer(self, call: Call, session_key: str) -> None:
-        reply = _reply(call.admitted.event, session_key)
-        try:
-            text = await call.command.run(call, session_key)
-        except Exception:
-            log.exception("a command failed", extra={"session": session_key})
-            text = f"/{call.command.name} failed; the log says why."
-            self._delivery.tell(reply, text, "error")
-            return
-        self._delivery.tell(reply, text)
-
-
-def _reply(event: Inbound, session_key: str) -> Reply:
-    message_id = event.message_id or event.event_id
-    return Reply(event.address, session_key, reply_to=message_id, answers=(event.event_id,))

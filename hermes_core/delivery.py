@@ -318,9 +318,7 @@ class Delivery:
             return self._later(row, error, again.message, again.edits)
         return _Over("delivered", message_id=receipt.message_id)
 
-    def _later(
-        self, row: Row, error: Exception, message: Outbound, edits: str
-    ) -> _Over | _Again:
+    def _later(self, row: Row, error: Exception, message: Outbound, edits: str) -> _Over | _Again:
         reason = f"{type(error).__name__}: {error}"
         if row.attempts >= MAX_ATTEMPTS:
             return _Over("failed", reason=f"gave up after {row.attempts} attempts: {reason}")

@@ -71,9 +71,7 @@ def _upsert(tx: Tx, row: tuple[str, str, str, str, int, float, float]) -> None:
         " DO UPDATE SET count = count + excluded.count, last_at = excluded.last_at",
         row,
     )
-    tx.execute(
-        "DELETE FROM denied WHERE id <= (SELECT MAX(id) FROM denied) - ?", (MAX_REMEMBERED,)
-    )
+    tx.execute("DELETE FROM denied WHERE id <= (SELECT MAX(id) FROM denied) - ?", (MAX_REMEMBERED,))
 
 
 def _report(write: asyncio.Future[None]) -> None:

@@ -17,6 +17,7 @@ from hermes_core.events import GatewayInfo
 from hermes_core.home import Home
 from hermes_core.served import ServedProfile
 from hermes_core.startup import Plan, prepare
+from hermes_core.store.database import require_ours
 from hermes_core.supervision.control import ControlServer
 from hermes_core.supervision.lock import HomeLock
 from hermes_core.version import VERSION
@@ -45,6 +46,7 @@ class Gateway:
                 database=home.database(scope.name),
                 hooks=plan.hooks,
                 slots=slots,
+                restart=self.request_restart,
                 wall=wall,
             )
             for scope in plan.scopes
@@ -59,6 +61,7 @@ class Gateway:
             },
         )
         self.stop_requested = asyncio.Event()
+        self.restart_wanted = False
 
     async def start(self) -> None:
         """Serve. On return everything runs; accounts may still be connecting."""
@@ -85,10 +88,18 @@ class Gateway:
         await self.hooks.stop(HOOK_GRACE)
         log.info("the gateway has stopped")
 
+    def request_restart(self) -> bool:
+        """Ask for a drain and a new start. Returns at once; False when the gateway stops already."""
+        if self.stop_requested.is_set():
+            return False
+        self.restart_wanted = True
+        self.stop_requested.set()
+        return True
+
     @property
     def failed_for_good(self) -> bool:
         """Every account failed in a way that no restart mends."""
-        accounts = [a for profile in self.profiles.values() for a in profile.accounts.values()]
+        accounts = [account for profile in self.profiles.values() for account in profile.accounts]
         return bool(accounts) and all(account.state == "failed" for account in accounts)
 
     def _info(self) -> GatewayInfo:
@@ -120,7 +131,7 @@ class Gateway:
             raise ControlError(f"this gateway does not serve the profile {name!r}")
         platform, account = str(wanted.get("platform")), str(wanted.get("account", "default"))
         key = platform if account == "default" else f"{platform}.{account}"
-        found = profile.account(key)
+        found = profile.accounts.get(key)
         if found is None:
             raise ControlError(
                 f"the profile {name} has no account {key!r}",
@@ -142,15 +153,17 @@ async def hosted(
     installed: bool = True,
     disabled: Sequence[str] = (),
     wall: Callable[[], float] = time.time,
+    runs: str = "a gateway in another program",
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, as long as the context lasts; drained when it is left.
 
-    `extra`, `installed` and `disabled` choose the plugins, as in `startup.prepare`.
+    `extra`, `installed` and `disabled` choose the plugins, as in `startup.prepare`. `runs` is how this
+    process is named to others that want the home.
 
     Raises HomeLocked when another process is the gateway of `home`, ConfigError, StoreError.
     """
-    home.ensure()
-    with HomeLock(home.lock_path):
+    _make(home)
+    with HomeLock(home.lock_path, runs=runs):
         plan = prepare(home, extra=extra, installed=installed, disabled=disabled)
         gateway = Gateway(home, plan, wall)
         try:
@@ -169,8 +182,8 @@ async def serve(home: Home, *, disabled: Sequence[str] = ()) -> int:
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    home.ensure()
-    with HomeLock(home.lock_path):
+    _make(home)
+    with HomeLock(home.lock_path, runs="hermes run"):
         gateway = Gateway(home, prepare(home, disabled=disabled))
         await gateway.start()
         await _first(signals.get(), gateway.stop_requested.wait())
@@ -182,6 +195,12 @@ async def serve(home: Home, *, disabled: Sequence[str] = ()) -> int:
             os._exit(1)
         await draining
         return EXIT_NEVER if gateway.failed_for_good else 0
+
+
+def _make(home: Home) -> None:
+    """Make the directories, unless they belong to another program, which keeps its `state.db` there too."""
+    require_ours(home.database())
+    home.ensure()
 
 
 async def _first(*waits: object) -> None:

@@ -12,7 +12,11 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from hermes_core.agents import TurnMessage
+    from hermes_core.messages import Message
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -22,6 +26,8 @@ CANCEL_GRACE = 5.0
 
 STOPPED = "stopped"
 """A person cancelled the turn: it is over."""
+TIMED_OUT = "timed out"
+"""The run was silent, or at work, for too long."""
 SHUTDOWN = "shutdown"
 """The gateway stops: the turn is run again after the next start."""
 RETRY_PAUSE = 1.0
@@ -32,20 +38,38 @@ class Revoked(Exception):
     """A run did not end within the grace after its cancellation. It can do nothing any more."""
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How long a run may be silent, and how long it may take in all, in seconds."""
+
+    inactivity: float = 1800.0
+    total: float | None = None
+
+
 @dataclass(eq=False)
 class Run:
     """One run of agent code. `live` is its fence: once False, whatever it still says is dropped.
 
-    `cancelled` says why it was cancelled, "" while it was not."""
+    `owner` is the sender it answers. `cancelled` says why it was cancelled, "" while it was not. `heard` is
+    the loop's time of its last sign of life, `events` how many there were. `steering` holds the messages that
+    were handed to it while it ran, `offered` and `consumed` which those are and which of them it took.
+    """
 
     turn_id: str
     owner: str
+    limits: Limits
     live: bool = True
     cancelled: str = ""
     dropped: int = 0
+    events: int = 0
+    heard: float = 0.0
+    steering: asyncio.Queue[TurnMessage] = field(default_factory=asyncio.Queue)
+    offered: dict[str, Message] = field(default_factory=dict)
+    consumed: list[str] = field(default_factory=list)
     task: asyncio.Task[Any] | None = None
     revoked: asyncio.Future[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+    watch: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
 class Lane:
@@ -71,13 +95,16 @@ class Lane:
             work, name=f"turn {run.turn_id}", context=contextvars.copy_context()
         )
         self.run = run
+        run.heard = started = loop.time()
+        self._watch(run, started)
         try:
             await asyncio.wait({run.task, run.revoked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.run = None
             run.live = False
-            if run.timer is not None:
-                run.timer.cancel()
+            for handle in (run.timer, run.watch):
+                if handle is not None:
+                    handle.cancel()
             if not run.task.done():
                 self._leave_behind(run)
         if not run.task.done():
@@ -98,6 +125,29 @@ class Lane:
             run.timer = asyncio.get_running_loop().call_later(self._grace, _revoke, run)
         run.task.cancel()
         return True
+
+    def offer(self, message: TurnMessage, event: Message, *, admin: bool) -> bool:
+        """Hand a waiting message to the running turn, if it belongs to the same sender (or to an admin).
+
+        It stays in the inbox until the agent says that it took it.
+        """
+        run = self.run
+        if run is None or run.cancelled or not (admin or run.owner == event.sender.id):
+            return False
+        run.offered[message.token] = event
+        run.steering.put_nowait(message)
+        return True
+
+    def _watch(self, run: Run, started: float) -> None:
+        """Cancel a run that is silent, or at work, for too long. Looks again when that could be so."""
+        loop = asyncio.get_running_loop()
+        due = run.heard + run.limits.inactivity
+        if run.limits.total is not None:
+            due = min(due, started + run.limits.total)
+        if due <= loop.time():
+            self.cancel(TIMED_OUT, run.turn_id)
+        else:
+            run.watch = loop.call_at(due, self._watch, run, started)
 
     def _leave_behind(self, run: Run) -> None:
         assert run.task is not None
@@ -131,9 +181,11 @@ class Lanes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.abandoned: set[Run] = set()
+        self.waiting = 0
 
-    def committed(self, session_key: str, sequence: int) -> None:
-        """A row waits. Called by the store on the event loop, in the order of the commits."""
+    def committed(self, session_key: str, sequence: int, count: int = 1) -> None:
+        """`count` more rows wait, up to `sequence`. Called on the event loop, in the order of the commits."""
+        self.waiting += count
         lane = self._lanes.get(session_key)
         if lane is not None:
             lane.highest = max(lane.highest, sequence)
@@ -153,8 +205,21 @@ class Lanes:
         lane = self._lanes.get(session_key)
         return lane is not None and lane.cancel(STOPPED, turn_id)
 
-    @property
-    def starting(self) -> bool:
+    def offer(self, session_key: str, message: TurnMessage, event: Message, *, admin: bool) -> bool:
+        """Hand a committed message to the turn that runs. False when there is none that may take it."""
+        lane = self._lanes.get(session_key)
+        return lane is not None and lane.offer(message, event, admin=admin)
+
+    def run_of(self, session_key: str) -> Run | None:
+        """What runs in a session now."""
+        lane = self._lanes.get(session_key)
+        return None if lane is None else lane.run
+
+    def freed(self, count: int) -> None:
+        """So many rows do not wait any more."""
+        self.waiting -= count
+
+    def may_start(self) -> bool:
         """Whether turns may begin."""
         return not self._stopping
 
@@ -187,10 +252,10 @@ class Lanes:
     async def _drain(self, lane: Lane) -> None:
         """Run turns while rows wait. Nothing is awaited between the last look and the retirement."""
         try:
-            while lane.highest > lane.seen and self.starting:
+            while lane.highest > lane.seen and self.may_start():
                 mark = lane.highest
                 async with self._slots:
-                    if not self.starting:
+                    if not self.may_start():
                         break
                     try:
                         ended = await self._run_next(lane)

@@ -22,8 +22,17 @@ class Preview:
     """Shows a growing text by one message that is edited, not more often than the platform wants."""
 
     def __init__(
-        self, link: Link, reply: Reply, current: Callable[[], str], created_at: float
+        self,
+        link: Link,
+        reply: Reply,
+        current: Callable[[], str],
+        created_at: float,
+        shown: Callable[[str, str], None],
     ) -> None:
+        """`current` gives the text so far; `shown(turn_id, message_id)` is told when the message exists.
+
+        A message that an earlier attempt left is taken over.
+        """
         self._link = link
         self._reply = reply
         self._current = current
@@ -32,7 +41,8 @@ class Preview:
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.message_id = ""
+        self._shown = shown
+        self.message_id = reply.edits
 
     def changed(self) -> None:
         """There is more to show."""
@@ -48,7 +58,7 @@ class Preview:
         A call in progress may end first, so that its message is known and completed, not doubled.
         """
         if self._task is None:
-            return ""
+            return self.message_id
         self._closing.set()
         self._changed.set()
         await asyncio.wait({self._task}, timeout=CLOSE_LIMIT)
@@ -97,6 +107,7 @@ class Preview:
                 await self._link.edit(self.message_id, message)
             else:
                 self.message_id = (await self._link.send(message)).message_id
+                self._shown(self._reply.turn_id or "", self.message_id)
         except RateLimited as error:
             return error.retry_after
         except SendError as error:

@@ -7,15 +7,18 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from hermes_core.accounts import Accounts
 from hermes_core.adapters import Account
 from hermes_core.admission import Admission
-from hermes_core.authorization import AccessList, Gate
+from hermes_core.authorization import Gate
 from hermes_core.commands import Call, Command, Commands
+from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
 from hermes_core.errors import ConfigError, HermesError
-from hermes_core.lanes import Lanes
+from hermes_core.intake import Intake, IntakePolicy
+from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
-from hermes_core.sessions import SessionPolicy
+from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.store import Store, inbox, turns
 from hermes_core.turns import Turns
 
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_core.agents import Agent
-    from hermes_core.config import ProfileSettings
+    from hermes_core.commands import Busy
+    from hermes_core.config import AccountSettings, ProfileSettings
+    from hermes_core.lanes import Lane
     from hermes_core.messages import Address
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
@@ -31,10 +36,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TWICE_CUT = (
-    "The gateway stopped twice while it worked on this message, so it is not tried again."
-    " Send it once more if you like."
+CUT = (
+    "The gateway stopped while it worked on this message, so it is not answered."
+    " Send it again if you still want it."
 )
+DRAINING = "The gateway is about to restart. Your message is kept and answered afterwards."
 
 
 class ServedProfile:
@@ -49,76 +55,84 @@ class ServedProfile:
         database: Path,
         hooks: Hooks,
         slots: asyncio.Semaphore,
+        restart: Callable[[], bool],
         wall: Callable[[], float],
     ) -> None:
-        """Raises ConfigError for settings that name no known agent or platform."""
+        """`restart()` asks for a restart of the gateway; False when it cannot be had.
+
+        Raises ConfigError for settings that name no known agent or platform.
+        """
         self.scope = scope
         self.settings = settings
         self._hooks = hooks
         self._wall = wall
+        self._restart = restart
         self._tasks: set[asyncio.Task[None]] = set()
         self._agents: dict[str, Agent[Settings]] = {}
+        self.accounts = Accounts()
         self.store = Store(database, settings.gateway.durability)
         self.delivery = Delivery(
-            scope=scope, store=self.store, hooks=hooks, link=self.account, wall=wall
+            scope=scope, store=self.store, hooks=hooks, link=self.accounts.link, wall=wall
         )
+        self.lanes = Lanes(self._run_next, slots)
+        self.commands = Commands()
+        self.commands.add((*COMMANDS, *self._own_commands()))
         gate = Gate(hooks, scope, frozenset(settings.authorization.authorizers))
-        self.turns = Turns(
+        self.intake = Intake(
             scope=scope,
             store=self.store,
-            gate=gate,
             hooks=hooks,
+            policy=self._intake_policy(),
+            commands=self.commands,
+            lanes=self.lanes,
             delivery=self.delivery,
-            access=self._access,
-            link=self.account,
-            agent=self._agent,
             wall=wall,
         )
-        self.lanes = Lanes(self.turns.run_next, slots)
-        self.commands = Commands(self.delivery)
-        self.commands.add(Command("stop", "end the running turn", self._stop_turn))
-        self.commands.add(Command("help", "list the commands", self._help))
         self.admission = Admission(
             scope=scope,
             store=self.store,
             gate=gate,
             hooks=hooks,
             policy=SessionPolicy(settings.sessions.group, settings.sessions.thread),
-            max_waiting=settings.sessions.max_waiting,
-            commands=self.commands,
-            committed=self.lanes.committed,
+            intake=self.intake,
             wall=wall,
         )
-        self.accounts: dict[str, Account] = {
-            account.name: self._build(account.platform, index)
-            for index, account in enumerate(settings.accounts)
-            if account.enabled
-        }
+        self.turns = Turns(
+            scope=scope,
+            store=self.store,
+            gate=gate,
+            hooks=hooks,
+            delivery=self.delivery,
+            accounts=self.accounts,
+            agent=self._agent,
+            perform=self.intake.perform,
+            freed=self.lanes.freed,
+            coalesce=self._coalesces,
+            limits=_limits(settings),
+            wall=wall,
+        )
+        for account in settings.accounts:
+            if account.enabled:
+                self.accounts.add(self._build(account))
         self._require_agent(settings.agent.use)
-
-    def account(self, name: str) -> Account | None:
-        """A configured account of this profile by its key, such as `telegram.ops`."""
-        return self.accounts.get(name)
 
     async def start(self) -> None:
         """Open the database, prepare what a crash cut, connect the accounts, run what waits."""
         await self.store.open()
-        now = self._wall()
-        cuts = await self.store.write(lambda tx: turns.interrupt(tx, now, "the gateway crashed"))
+        await self._recover()
         await self.delivery.recover()
-        for cut in cuts:
-            self._tell_cut(cut)
-        for account in self.accounts.values():
+        for account in self.accounts:
             self._spawn(account.run(), f"account {account.name}@{self.scope.name}")
-        for key, highest in await self.store.write(inbox.waiting_keys):
-            self.lanes.committed(key, highest)
+        for key, highest, count in await self.store.write(inbox.waiting_keys):
+            self.lanes.committed(key, highest, count)
 
     async def stop(self, grace: float) -> None:
-        """Drain: take nothing in, finish what runs within `grace` seconds, keep the rest, disconnect."""
-        self.admission.close("the gateway is stopping")
+        """Drain: finish what runs within `grace` seconds, keep what still arrives, disconnect."""
+        self.intake.drain(DRAINING)
         await self.lanes.stop(grace)
-        await self.commands.stop()
+        await self.intake.stop()
         await self.delivery.stop(grace)
+        self.admission.close("the gateway is stopping")
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -130,12 +144,13 @@ class ServedProfile:
         return {
             "profile": self.scope.name,
             "accounts": {
-                name: {"state": account.state, "reason": account.reason}
-                for name, account in self.accounts.items()
+                account.name: {"state": account.state, "reason": account.reason}
+                for account in self.accounts
             },
             "busy_sessions": self.lanes.busy[:100],
             "running_turns": [run.turn_id for run in self.lanes.running][:100],
             "abandoned_turns": [run.turn_id for run in self.lanes.abandoned],
+            "waiting": self.lanes.waiting,
             "received": dict(self.admission.counts),
             "turns": dict(self.turns.counts),
             "deliveries": dict(self.delivery.counts),
@@ -143,16 +158,54 @@ class ServedProfile:
 
     # ── wiring ───────────────────────────────────────────────────────────────────────────────────
 
-    def _build(self, platform: str, index: int) -> Account:
-        owned = self._hooks.platforms[platform]
+    def _build(self, settings: AccountSettings) -> Account:
         return Account(
             scope=self.scope,
-            settings=self.settings.accounts[index],
-            owned=owned,
+            settings=settings,
+            owned=self._hooks.platforms[settings.platform],
             hooks=self._hooks,
             receive=self.admission.receive,
             resume=self._resume,
         )
+
+    async def _run_next(self, lane: Lane) -> int | None:
+        return await self.turns.run_next(lane)
+
+    def _intake_policy(self) -> IntakePolicy:
+        sessions = self.settings.sessions
+        return IntakePolicy(
+            max_waiting=sessions.max_waiting,
+            max_waiting_total=self.settings.gateway.max_waiting,
+            busy=self._busy,
+            edits=sessions.edits,
+            idle_since=idle_limit(sessions.reset, sessions.reset_idle, sessions.reset_hour),
+        )
+
+    def _busy(self, address: Address) -> Busy:
+        account = self.accounts.get(address.account_key)
+        return (account.settings.busy if account else None) or self.settings.sessions.busy
+
+    def _coalesces(self, session_key: str) -> bool:
+        """By the account that the key names (see `sessions.session_key`)."""
+        account = self.accounts.get(session_key.split(":", 3)[2])
+        busy = account.settings.busy if account else None
+        return (busy or self.settings.sessions.busy) == "coalesce"
+
+    async def _recover(self) -> None:
+        """After a crash: messages whose turns were cut run again, or are given up and their people told."""
+        now = self._wall()
+        retry = self.settings.sessions.after_crash == "retry"
+        attempts = turns.MAX_ATTEMPTS if retry else 1
+        cuts = await self.store.write(
+            lambda tx: turns.interrupt(tx, now, "the gateway crashed", attempts=attempts)
+        )
+        for cut in cuts:
+            if cut.given_up and self.settings.sessions.after_crash != "drop":
+                event = decode_inbound(cut.payload)
+                reply = Reply(
+                    event.address, cut.session_key, cut.turn_id, answers=(event.event_id,)
+                )
+                self.delivery.tell(reply, CUT, "error")
 
     def _resume(self, account: str, chat_id: str | None) -> None:
         self._spawn(self.delivery.resume(account, chat_id), f"resume {account}")
@@ -166,10 +219,6 @@ class ServedProfile:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of the gateway ended: %s", task.get_name(), exc_info=error)
-
-    def _access(self, account: str) -> AccessList | None:
-        found = self.accounts.get(account)
-        return None if found is None else found.access
 
     def _require_agent(self, name: str) -> None:
         if name not in self._hooks.agents:
@@ -199,25 +248,38 @@ class ServedProfile:
         self._agents[name] = agent
         return agent
 
-    def _tell_cut(self, cut: turns.Cut) -> None:
-        if cut.given_up:
-            event = decode_inbound(cut.payload)
-            reply = Reply(event.address, cut.session_key, cut.turn_id, answers=(event.event_id,))
-            self.delivery.tell(reply, TWICE_CUT, "error")
+    # ── commands that need more than the database ────────────────────────────────────────────────
 
-    # ── commands ─────────────────────────────────────────────────────────────────────────────────
+    def _own_commands(self) -> tuple[Command, ...]:
+        return (
+            Command("help", "list the commands", run=self._help),
+            Command("status", "what runs and what waits in this chat", run=self._status),
+            Command("whoami", "who you are to this gateway", run=self._whoami),
+            Command("restart", "restart the gateway (admins)", run=self._ask_restart, admin=True),
+        )
 
-    async def _stop_turn(self, call: Call, session_key: str) -> str:
-        """Cancel: committed first, then told to the run, then answered."""
-        now = self._wall()
-        turn_id = await self.store.write(lambda tx: turns.cancel(tx, session_key, now))
-        if turn_id is None:
-            return "Nothing is running."
-        self.lanes.cancel(session_key, turn_id)
-        waiting = await self.store.write(lambda tx: inbox.count_waiting(tx, session_key))
-        return f"Stopped. {waiting} waiting." if waiting else "Stopped."
+    async def _help(self, call: Call) -> str:
+        return "\n".join(
+            f"/{command.name}: {command.help}"
+            for command in self.commands.all
+            if call.admin or not command.admin
+        )
 
-    async def _help(self, call: Call, session_key: str) -> str:
-        return "\n".join(f"/{command.name}: {command.help}" for command in self.commands.all)
+    async def _status(self, call: Call) -> str:
+        waiting = await self.store.write(lambda tx: inbox.count_waiting(tx, call.session_key))
+        run = self.lanes.run_of(call.session_key)
+        running = "Nothing is running" if run is None else f"Turn {run.turn_id} is running"
+        return f"{running}, {waiting} waiting."
+
+    async def _whoami(self, call: Call) -> str:
+        role = "an admin" if call.admin else "a user"
+        return f"You are {call.event.sender.id}, {role}, admitted by {call.grant}."
+
+    async def _ask_restart(self, call: Call) -> str:
+        return "Restarting." if self._restart() else "A restart is under way already."
 
 
+def _limits(settings: ProfileSettings) -> Limits:
+    sessions = settings.sessions
+    total = None if sessions.total is None else float(sessions.total)
+    return Limits(float(sessions.inactivity), total)

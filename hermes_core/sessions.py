@@ -6,7 +6,9 @@ written ``main``, a non-default account ``<platform>.<account>``, and ``:`` and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
 from hermes_core.messages import Address
@@ -45,3 +47,26 @@ def session_key(profile: str, address: Address, user_id: str, policy: SessionPol
 
 def _escaped(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A")
+
+
+def idle_limit(
+    reset: Literal["none", "idle", "daily"], idle: float, hour: int
+) -> Callable[[float], tuple[float, str] | None]:
+    """When a session is over by its age: a function of the time now.
+
+    It gives the time since when a session must have been idle to be over, and the reason to note; None
+    when sessions do not age. `idle` is in seconds; `hour` is an hour of the local day.
+    """
+
+    def since(now: float) -> tuple[float, str] | None:
+        if reset == "idle":
+            return now - idle, "idle"
+        if reset == "daily":
+            local = datetime.fromtimestamp(now).astimezone()
+            boundary = local.replace(hour=hour, minute=0, second=0, microsecond=0)
+            if boundary > local:
+                boundary -= timedelta(days=1)
+            return boundary.timestamp(), "daily"
+        return None
+
+    return since

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, cast
 
 from hermes_core import hookspecs as specs
 from hermes_core.agents import Agent, HistoryMessage, TurnMessage
@@ -17,11 +17,20 @@ from hermes_core.authorization import AccessList, Admitted, Gate
 from hermes_core.delivery import Delivery, Link, Reply
 from hermes_core.errors import AgentError
 from hermes_core.events import SessionInfo, TurnEnd, TurnInfo
-from hermes_core.lanes import SHUTDOWN, Lane, Revoked, Run
-from hermes_core.messages import Address, AgentEvent, ChatKind, Message, decode_inbound
+from hermes_core.intake import turn_message
+from hermes_core.lanes import SHUTDOWN, TIMED_OUT, Lane, Limits, Revoked, Run
+from hermes_core.messages import (
+    Address,
+    AgentEvent,
+    ChatKind,
+    Consumed,
+    Inbound,
+    Message,
+    decode_inbound,
+)
 from hermes_core.previews import Preview
 from hermes_core.settings import Settings
-from hermes_core.store import outbox, turns
+from hermes_core.store import inbox, outbox, sessions, turns
 from hermes_core.store.database import connection_of
 
 if TYPE_CHECKING:
@@ -36,6 +45,17 @@ log = logging.getLogger(__name__)
 NO_ANSWER = "The agent gave no answer."
 FAILED = "Something went wrong while answering. The log says what."
 NO_AGENT = "No agent is configured for this chat."
+TOO_LONG = "This took too long and was stopped."
+SILENCE = frozenset({"[SILENT]", "NO_REPLY"})
+"""An agent that says just this chose to say nothing. Nothing is sent."""
+
+
+class Accounts(Protocol):
+    """Finds the accounts of the profile by their keys, such as `telegram.ops`."""
+
+    def link(self, name: str) -> Link | None: ...
+
+    def access(self, name: str) -> AccessList | None: ...
 
 
 @dataclass(frozen=True)
@@ -59,6 +79,7 @@ class AgentTurn:
         scope: ProfileScope,
         store: Store,
         hint: str,
+        steering: asyncio.Queue[TurnMessage],
     ) -> None:
         self.id = taken.turn_id
         self.session_id = taken.session_id
@@ -66,17 +87,16 @@ class AgentTurn:
         self.chat_kind: ChatKind = messages[0].event.address.kind
         self.hint = hint
         self.scope = scope
+        self.steering = steering
         self.messages = tuple(
-            _turn_message(admitted.event, row)
+            turn_message(admitted.event, row.sequence, row.received_at)
             for admitted, row in zip(messages, taken.rows, strict=True)
         )
         self._store = store
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         lines = await self._store.read(
-            lambda database: turns.history(
-                connection_of(database), self.session_id, max_chars
-            )
+            lambda database: sessions.history(connection_of(database), self.session_id, max_chars)
         )
         return [
             HistoryMessage(
@@ -100,61 +120,94 @@ class Turns:
         gate: Gate,
         hooks: Hooks,
         delivery: Delivery,
-        access: Callable[[str], AccessList | None],
-        link: Callable[[str], Link | None],
+        accounts: Accounts,
         agent: Callable[[Address], Agent[Settings] | None],
+        perform: Callable[[Admitted[Inbound], str, int], Awaitable[None]],
+        freed: Callable[[int], None],
+        coalesce: Callable[[str], bool],
+        limits: Limits,
         wall: Callable[[], float],
     ) -> None:
-        """`access` and `link` find an account by its key, `agent` the agent for an address."""
+        """`agent` finds the agent for an address, `perform` lets a command act whose place has come,
+        `freed` is told how many rows do not wait any more, `coalesce` says whether the messages of a session
+        key that wait together become one turn."""
         self._scope = scope
         self._store = store
         self._gate = gate
         self._hooks = hooks
         self._delivery = delivery
-        self._access = access
-        self._link = link
+        self._accounts = accounts
         self._agent = agent
+        self._perform = perform
+        self._freed = freed
+        self._coalesce = coalesce
+        self._limits = limits
         self._wall = wall
         self.counts: Counter[str] = Counter()
 
     async def run_next(self, lane: Lane) -> int | None:
         """Run the next turn of a lane. The highest sequence it ended, None when nothing waited."""
         now = self._wall()
-        taken = await self._store.write(lambda tx: turns.take(tx, lane.session_key, now))
+        coalesce = self._coalesce(lane.session_key)
+        taken = await self._store.write(
+            lambda tx: turns.take(tx, lane.session_key, now, coalesce=coalesce), self._took
+        )
         if taken is None:
             return None
-        highest = taken.rows[-1].sequence
+        if isinstance(taken, turns.Barrier):
+            await self._command(taken.row, lane.session_key)
+            return taken.row.sequence - 1
         messages = await self._admit(taken)
         if messages:
             await self._run(lane, taken, messages)
         else:
             ending = turns.Ending("cancelled", "the grant is gone", self._wall(), (), (), False)
             await self._store.write(lambda tx: turns.finish(tx, taken, ending))
-        return highest
+        return taken.rows[-1].sequence
+
+    def _took(self, taken: turns.Taken | turns.Barrier | None) -> None:
+        if isinstance(taken, turns.Taken):
+            self._freed(len(taken.rows))
+
+    async def _command(self, row: turns.WaitingRow, key: str) -> None:
+        admitted = await self._ask_again(decode_inbound(row.payload))
+        if isinstance(admitted, str):
+            self._lost_grant(admitted, key)
+            now = self._wall()
+            await self._store.write(
+                lambda tx: inbox.end(tx, row.sequence, "the grant is gone", now)
+            )
+            self._freed(1)
+            return
+        await self._perform(admitted, key, row.sequence)
 
     async def _admit(self, taken: turns.Taken) -> list[Admitted[Message]]:
         """Ask the gate again: hours may have passed since the event came in."""
         admitted: list[Admitted[Message]] = []
         for row in taken.rows:
-            event = decode_inbound(row.payload)
-            access = self._access(event.address.account_key)
-            decision = None if access is None else await self._gate.check(event, access)
-            if not isinstance(decision, Admitted):
-                reason = "the account is gone" if decision is None else decision.reason
-                log.warning(
-                    "a waiting message lost its grant: %s",
-                    reason,
-                    extra={"session": taken.session_key, "turn": taken.turn_id},
-                )
+            decision = await self._ask_again(decode_inbound(row.payload))
+            if isinstance(decision, str):
+                self._lost_grant(decision, taken.session_key)
                 return []
             admitted.append(cast("Admitted[Message]", decision))
         return admitted
+
+    async def _ask_again(self, event: Inbound) -> Admitted[Inbound] | str:
+        """The admitted event, or why it is not admitted any more."""
+        access = self._accounts.access(event.address.account_key)
+        if access is None:
+            return "the account is gone"
+        decision = await self._gate.check(event, access)
+        return decision if isinstance(decision, Admitted) else decision.reason
+
+    def _lost_grant(self, reason: str, key: str) -> None:
+        log.warning("a waiting message lost its grant: %s", reason, extra={"session": key})
 
     async def _run(
         self, lane: Lane, taken: turns.Taken, messages: Sequence[Admitted[Message]]
     ) -> None:
         first = messages[0].event
-        link = self._link(first.address.account_key)
+        link = self._accounts.link(first.address.account_key)
         info = TurnInfo(
             turn_id=taken.turn_id,
             session_id=taken.session_id,
@@ -172,21 +225,35 @@ class Turns:
             taken.turn_id,
             reply_to=messages[-1].event.message_id or messages[-1].event.event_id,
             answers=tuple(row.event_id for row in taken.rows),
+            edits=taken.preview,
         )
         answer = Answer()
+        run = Run(taken.turn_id, first.sender.id, self._limits)
+        turn = AgentTurn(
+            taken,
+            messages,
+            scope=self._scope,
+            store=self._store,
+            hint=link.platform.hint if link is not None else "",
+            steering=run.steering,
+        )
         preview = self._preview(link, reply, answer)
-        hint = link.platform.hint if link is not None else ""
-        turn = AgentTurn(taken, messages, scope=self._scope, store=self._store, hint=hint)
-        outcome = await self._outcome(lane, turn, first, answer, preview)
-        edits = await preview.close() if preview is not None else ""
-        ended = await self._finish(taken, messages, outcome, _completing(reply, edits))
-        state = outcome.state if ended else "cancelled"
+        outcome = await self._outcome(lane, turn, first, run, answer, preview)
+        edits = await preview.close() if preview is not None else taken.preview
+        steered = [run.offered[token] for token in run.consumed]
+        reply = replace(
+            reply, edits=edits, answers=reply.answers + tuple(event.event_id for event in steered)
+        )
+        lines = [_line(admitted.event) for admitted in messages] + [_line(e) for e in steered]
+        consumed = tuple(map(int, run.consumed))
+        committed = await self._finish(taken, outcome, reply, lines, consumed)
+        state = outcome.state if committed else "cancelled"
         self.counts[state] += 1
         if self._hooks.has(specs.on_turn_end):
             end = TurnEnd(
                 turn=info,
                 outcome=state,
-                text=outcome.text if ended else "",
+                text=outcome.text if committed else "",
                 error=outcome.error or outcome.reason,
                 duration=asyncio.get_running_loop().time() - started,
                 input_tokens=answer.usage.input_tokens,
@@ -212,44 +279,56 @@ class Turns:
             return None
         if not self._delivery.idle(reply.address):
             return None
-        return Preview(link, reply, lambda: answer.text, self._wall())
+        return Preview(link, reply, lambda: answer.text, self._wall(), self._shown)
+
+    def _shown(self, turn_id: str, message_id: str) -> None:
+        """A preview stands in the chat: an attempt after this one completes it instead of adding another."""
+        self._store.write(lambda tx: turns.set_preview(tx, turn_id, message_id)).add_done_callback(
+            _report
+        )
 
     async def _outcome(
-        self, lane: Lane, turn: AgentTurn, event: Message, answer: Answer, preview: Preview | None
+        self,
+        lane: Lane,
+        turn: AgentTurn,
+        event: Message,
+        run: Run,
+        answer: Answer,
+        preview: Preview | None,
     ) -> Outcome:
         """Run the agent and translate every way it can end."""
         agent = self._agent(event.address)
         if agent is None:
             return Outcome("failed", error=NO_AGENT)
-        run = Run(turn.id, event.sender.id)
         try:
             failure = await lane.supervise(run, _listen(agent, turn, run, answer, preview))
         except Revoked:
             return _cancelled(run)
         except asyncio.CancelledError:
-            if not run.cancelled:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
-                return self._failed(turn, "CancelledError", FAILED)
-            return _cancelled(run)
+            if run.cancelled:
+                return _cancelled(run)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            return self._failed(turn, "CancelledError", FAILED)
         if failure is not None:
             if run.cancelled:
                 return _cancelled(run)
             shown = failure.what if isinstance(failure, AgentError) else FAILED
             return self._failed(turn, type(failure).__name__, shown, failure)
+        if answer.text.strip() in SILENCE:
+            return Outcome("silent", reason="the agent chose to say nothing")
         if answer.text.strip():
             return Outcome("answered", text=answer.text)
-        log.error("an agent gave no answer", extra={"turn": turn.id})
+        log.error("an agent gave no answer", extra={"turn": turn.id, "profile": self._scope.name})
         return Outcome("silent", error=NO_ANSWER)
 
     def _failed(
         self, turn: AgentTurn, name: str, shown: str, error: BaseException | None = None
     ) -> Outcome:
-        known = isinstance(error, AgentError)
         log.error(
             "an agent failed: %s",
             name,
-            exc_info=None if known else error,
+            exc_info=None if isinstance(error, AgentError) else error,
             extra={"turn": turn.id, "profile": self._scope.name},
         )
         return Outcome("failed", error=shown, reason=name)
@@ -257,42 +336,48 @@ class Turns:
     async def _finish(
         self,
         taken: turns.Taken,
-        messages: Sequence[Admitted[Message]],
         outcome: Outcome,
         reply: Reply,
+        lines: list[sessions.Line],
+        consumed: tuple[int, ...],
     ) -> bool:
         """Write the end. False when the turn was cancelled first, and nothing was written."""
+        now = self._wall()
         if outcome.state == "interrupted":
-            now = self._wall()
-            await self._store.write(
+            cuts = await self._store.write(
                 lambda tx: turns.interrupt(tx, now, outcome.reason, taken.turn_id)
             )
+            self._freed(-len(cuts))
             return True
-        lines = [_line(admitted.event) for admitted in messages]
         rows: list[outbox.NewRow] = []
         if outcome.state == "answered":
-            lines.append(turns.Line("assistant", outcome.text))
+            lines = [*lines, sessions.Line("assistant", outcome.text)]
             rows = self._delivery.compose(reply, outcome.text, "final")
         elif outcome.error:
             rows = self._delivery.compose(reply, outcome.error, "error")
         ending = turns.Ending(
             outcome.state,
             outcome.reason,
-            self._wall(),
+            now,
             lines,
             rows,
             claim_first=self._delivery.ready(reply.address),
+            consumed=consumed,
         )
-        ended = await self._store.write(
-            lambda tx: turns.finish(tx, taken, ending),
-            lambda result: self._delivery.appended(result.appended),
-        )
+
+        def committed(ended: turns.Ended) -> None:
+            self._freed(len(consumed) if ended.committed else 0)
+            self._delivery.appended(ended.appended)
+
+        ended = await self._store.write(lambda tx: turns.finish(tx, taken, ending), committed)
         return ended.committed
 
 
 def _cancelled(run: Run) -> Outcome:
     if run.cancelled == SHUTDOWN:
         return Outcome("interrupted", reason="the gateway stopped")
+    if run.cancelled == TIMED_OUT:
+        return Outcome("timed_out", error=TOO_LONG, reason=TIMED_OUT)
     return Outcome("cancelled", reason=run.cancelled)
 
 
@@ -303,12 +388,18 @@ async def _listen(
 
     SystemExit and KeyboardInterrupt from agent code must not reach the event loop, which they would end.
     """
+    loop = asyncio.get_running_loop()
     try:
         events = cast("AsyncGenerator[AgentEvent, None]", agent.run(turn))
         async with aclosing(events):
             async for event in events:
                 if not run.live:
                     run.dropped += 1
+                    continue
+                run.heard = loop.time()
+                run.events += 1
+                if isinstance(event, Consumed) and event.token in run.offered:
+                    run.consumed.append(event.token)
                 elif answer.apply(event) and preview is not None:
                     preview.changed()
     except asyncio.CancelledError:
@@ -320,24 +411,10 @@ async def _listen(
     return None
 
 
-def _completing(reply: Reply, edits: str) -> Reply:
-    """The same reply, completing the preview message `edits`."""
-    return Reply(
-        reply.address, reply.session_key, reply.turn_id, reply.reply_to, reply.answers, edits
-    )
+def _report(write: asyncio.Future[None]) -> None:
+    if not write.cancelled() and (error := write.exception()) is not None:
+        log.error("could not store what a turn shows: %s", error)
 
 
-def _turn_message(event: Message, row: turns.WaitingRow) -> TurnMessage:
-    return TurnMessage(
-        token=str(row.sequence),
-        text=event.text,
-        sender=event.sender.id,
-        sender_name=event.sender.name,
-        received_at=row.received_at,
-        quoted=event.quoted,
-        attachments=event.attachments,
-    )
-
-
-def _line(event: Message) -> turns.Line:
-    return turns.Line("user", event.text, event.sender.id, event.sender.name)
+def _line(event: Message) -> sessions.Line:
+    return sessions.Line("user", event.text, event.sender.id, event.sender.name)

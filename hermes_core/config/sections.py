@@ -14,6 +14,8 @@ Progress = Literal["none", "typing", "status", "full"]
 Busy = Literal["queue", "coalesce", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
 Reset = Literal["none", "idle", "daily"]
+Edits = Literal["ignore", "note", "new_turn"]
+AfterCrash = Literal["retry", "notify", "drop"]
 
 
 class GatewaySettings(Settings):
@@ -21,6 +23,7 @@ class GatewaySettings(Settings):
 
     profiles: tuple[str, ...] = ("default",)
     max_running_turns: Annotated[int, Meta(ge=1, le=10_000)] = 64
+    max_waiting: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
     shutdown_grace: Duration = Duration(30)
     start_grace: Duration = Duration(20)
     durability: Literal["full", "normal"] = "full"
@@ -30,7 +33,8 @@ class SessionSettings(Settings):
     """``[sessions]``: what shares a memory, and what happens while a turn runs.
 
     `inactivity` ends a turn that shows no sign of life for so long, `total` any turn that runs so
-    long.
+    long. `edits` says what an edit of a message does that was taken already, `after_crash` what
+    becomes of a message whose turn a crash cut.
     """
 
     group: Sharing = "per_user"
@@ -39,6 +43,8 @@ class SessionSettings(Settings):
     max_waiting: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
     inactivity: PositiveDuration = Duration(1800)
     total: PositiveDuration | None = None
+    edits: Edits = "ignore"
+    after_crash: AfterCrash = "retry"
     reset: Reset = "none"
     reset_idle: PositiveDuration = Duration(86400)
     reset_hour: Annotated[int, Meta(ge=0, le=23)] = 4

@@ -27,7 +27,7 @@ def open_writer(path: Path, durability: Durability = "full") -> pw.SqliteDatabas
     changes it.
     """
     try:
-        _require_ours(path)
+        require_ours(path)
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         database = _connect(path)
@@ -57,7 +57,7 @@ def open_read_only(path: Path) -> pw.SqliteDatabase:
     if not path.exists():
         raise StoreError("there is no state database yet", where=str(path))
     try:
-        _require_ours(path)
+        require_ours(path)
         live = path.with_name(path.name + "-wal").exists()
         mode = "mode=ro" if live else "mode=ro&immutable=1"
         database = pw.SqliteDatabase(f"{path.absolute().as_uri()}?{mode}", uri=True)
@@ -103,7 +103,7 @@ def _prepare(connection: Tx, path: Path, durability: Durability) -> None:
     migrate(connection, path)
 
 
-def _require_ours(path: Path) -> None:
+def require_ours(path: Path) -> None:
     """Refuse a file that another program, or a newer Hermes, wrote. Reads it and takes no lock."""
     if not path.exists() or path.stat().st_size == 0:
         return

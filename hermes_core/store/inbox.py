@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
+from hermes_core.messages import Edited, Message, decode_inbound, encode
 from hermes_core.store.database import Tx
 
 
@@ -12,11 +15,14 @@ from hermes_core.store.database import Tx
 class Arrival:
     """An admitted event on its way to the inbox.
 
-    `ended` is empty for one that waits for a turn, else why it is done as soon as it is stored."""
+    `ended` is empty for one that waits in its lane, else why it is done as soon as it is stored.
+    """
 
     account: str
     chat_id: str
     event_id: str
+    message_id: str
+    sender_id: str
     type: str
     session_key: str
     payload: bytes
@@ -39,14 +45,16 @@ def insert(tx: Tx, arrival: Arrival) -> Stored:
         found = _find(tx, arrival)
         return Stored("duplicate", found) if found else Stored("full", 0)
     cursor = tx.execute(
-        "INSERT INTO inbox (account, chat_id, event_id, type, session_key, generation, payload,"
-        " state, reason, received_at) VALUES (?, ?, ?, ?, ?,"
+        "INSERT INTO inbox (account, chat_id, event_id, message_id, sender_id, type, session_key,"
+        " generation, payload, state, reason, received_at) VALUES (?, ?, ?, ?, ?, ?, ?,"
         " COALESCE((SELECT generation FROM generation WHERE session_key = ?), 0), ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             arrival.account,
             arrival.chat_id,
             arrival.event_id,
+            arrival.message_id,
+            arrival.sender_id,
             arrival.type,
             arrival.session_key,
             arrival.session_key,
@@ -61,10 +69,54 @@ def insert(tx: Tx, arrival: Arrival) -> Stored:
     return Stored("duplicate", _find(tx, arrival))
 
 
-def waiting_keys(tx: Tx) -> list[tuple[str, int]]:
-    """Every session with waiting rows, and its highest waiting sequence. For recovery."""
+def edit(tx: Tx, session_key: str, event: Edited) -> bool:
+    """Change a message that still waits, if its own sender edits it. False when it does not wait."""
+    row = _waiting_message(tx, session_key, event.message_id, event.sender.id)
+    if row is None:
+        return False
+    sequence, payload = row
+    message = decode_inbound(payload)
+    if not isinstance(message, Message):
+        return False
+    edited = msgspec.structs.replace(message, text=event.text, attachments=event.attachments)
+    tx.execute("UPDATE inbox SET payload = ? WHERE sequence = ?", (encode(edited), sequence))
+    return True
+
+
+def withdraw(tx: Tx, session_key: str, message_id: str, sender_id: str, now: float) -> bool:
+    """Take back a message that still waits, if its own sender deletes it."""
+    row = _waiting_message(tx, session_key, message_id, sender_id)
+    if row is None:
+        return False
+    tx.execute(
+        "UPDATE inbox SET state = 'done', reason = 'withdrawn', ended_at = ? WHERE sequence = ?",
+        (now, row[0]),
+    )
+    return True
+
+
+def end(tx: Tx, sequence: int, reason: str, now: float) -> None:
+    """End one row."""
+    tx.execute(
+        "UPDATE inbox SET state = 'done', reason = ?, ended_at = ? WHERE sequence = ?",
+        (reason, now, sequence),
+    )
+
+
+def end_waiting(tx: Tx, session_key: str, reason: str, now: float, before: int) -> int:
+    """End the rows of a session that wait and came before the sequence `before`. How many there were."""
+    cursor = tx.execute(
+        "UPDATE inbox SET state = 'done', reason = ?, ended_at = ?"
+        " WHERE session_key = ? AND state = 'waiting' AND sequence < ?",
+        (reason, now, session_key, before),
+    )
+    return cursor.rowcount
+
+
+def waiting_keys(tx: Tx) -> list[tuple[str, int, int]]:
+    """Every session with waiting rows, its highest waiting sequence and their number. For recovery."""
     return tx.execute(
-        "SELECT session_key, MAX(sequence) FROM inbox WHERE state = 'waiting'"
+        "SELECT session_key, MAX(sequence), COUNT(*) FROM inbox WHERE state = 'waiting'"
         " GROUP BY session_key ORDER BY MIN(sequence)"
     ).fetchall()
 
@@ -75,6 +127,17 @@ def count_waiting(tx: Tx, session_key: str) -> int:
         "SELECT COUNT(*) FROM inbox WHERE session_key = ? AND state = 'waiting'", (session_key,)
     ).fetchone()
     return int(count)
+
+
+def _waiting_message(
+    tx: Tx, session_key: str, message_id: str, sender_id: str
+) -> tuple[int, bytes] | None:
+    found: tuple[int, bytes] | None = tx.execute(
+        "SELECT sequence, payload FROM inbox WHERE session_key = ? AND state = 'waiting'"
+        " AND message_id = ? AND sender_id = ? AND type = 'message'",
+        (session_key, message_id, sender_id),
+    ).fetchone()
+    return found
 
 
 def _is_full(tx: Tx, arrival: Arrival) -> bool:

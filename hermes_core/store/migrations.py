@@ -26,17 +26,19 @@ STEPS: tuple[tuple[str, ...], ...] = (
             UNIQUE (session_key, generation))""",
         """CREATE TABLE message (
             id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
-            turn_id TEXT NOT NULL, role TEXT NOT NULL, sender_id TEXT NOT NULL DEFAULT '',
+            turn_id TEXT NOT NULL, role TEXT NOT NULL, hidden INTEGER NOT NULL DEFAULT 0, sender_id TEXT NOT NULL DEFAULT '',
             sender_name TEXT NOT NULL DEFAULT '', text TEXT NOT NULL, created_at REAL NOT NULL)""",
         "CREATE INDEX message_session ON message (session_id, id)",
         """CREATE TABLE turn (
             id TEXT NOT NULL PRIMARY KEY, session_id TEXT NOT NULL, session_key TEXT NOT NULL,
-            generation INTEGER NOT NULL, attempt INTEGER NOT NULL, state TEXT NOT NULL,
+            generation INTEGER NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL,
+            preview TEXT NOT NULL DEFAULT '', state TEXT NOT NULL,
             reason TEXT NOT NULL DEFAULT '', started_at REAL NOT NULL, ended_at REAL)""",
         "CREATE INDEX turn_running ON turn (session_key) WHERE state = 'running'",
         """CREATE TABLE inbox (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
-            chat_id TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL,
+            chat_id TEXT NOT NULL, event_id TEXT NOT NULL, message_id TEXT NOT NULL DEFAULT '',
+            sender_id TEXT NOT NULL DEFAULT '', type TEXT NOT NULL,
             session_key TEXT NOT NULL, generation INTEGER NOT NULL, payload BLOB NOT NULL,
             state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '', turn_id TEXT,
             attempts INTEGER NOT NULL DEFAULT 0, received_at REAL NOT NULL, ended_at REAL,

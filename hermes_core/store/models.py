@@ -30,12 +30,13 @@ class Session(pw.Model):
 
 
 class Message(pw.Model):
-    """The transcript: what was said, in the order of the commits."""
+    """The transcript: what was said, in the order of the commits. `hidden` lines were undone."""
 
     id = pw.AutoField()
     session_id = pw.TextField()
     turn_id = pw.TextField()
     role = pw.TextField()
+    hidden = pw.BooleanField(default=False)
     sender_id = pw.TextField(default="")
     sender_name = pw.TextField(default="")
     text = pw.TextField()
@@ -50,6 +51,8 @@ class Turn(pw.Model):
     session_key = pw.TextField()
     generation = pw.IntegerField()
     attempt = pw.IntegerField()
+    owner = pw.TextField()
+    preview = pw.TextField(default="")
     state = pw.TextField()
     reason = pw.TextField(default="")
     started_at = pw.FloatField()
@@ -63,6 +66,8 @@ class Inbox(pw.Model):
     account = pw.TextField()
     chat_id = pw.TextField()
     event_id = pw.TextField()
+    message_id = pw.TextField(default="")
+    sender_id = pw.TextField(default="")
     type = pw.TextField()
     session_key = pw.TextField()
     generation = pw.IntegerField()

@@ -91,9 +91,7 @@ def claim(tx: Tx, chat: Chat) -> Row | None:
         "UPDATE outbox SET state = 'attempting', attempts = attempts + 1 WHERE sequence = ?",
         (sequence,),
     )
-    return Row(
-        sequence, _decode(payload), session_key, turn_id, attempts + 1, edits, expires_at
-    )
+    return Row(sequence, _decode(payload), session_key, turn_id, attempts + 1, edits, expires_at)
 
 
 def settle(tx: Tx, sequence: int, state: Ended, now: float, message_id: str, reason: str) -> None:

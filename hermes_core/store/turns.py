@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_core.ids import new_id
-from hermes_core.messages import decode_inbound, encode
-from hermes_core.store import outbox
+from hermes_core.store import outbox, sessions
 from hermes_core.store.database import Tx
 
 TurnState = Literal["answered", "silent", "failed", "cancelled", "timed_out", "interrupted"]
 
 MAX_ATTEMPTS = 2
 """How often a message is given to the agent. The second time only after a crash cut the first."""
+MAX_COALESCED = 50
+"""Messages that become one turn at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,10 @@ class WaitingRow:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A turn whose attempt is committed. It has not begun: the gate is asked first."""
+    """A turn whose attempt is committed. It has not begun: the gate is asked first.
+
+    `preview` is the message in which a cut attempt showed its answer, "" when there is none.
+    """
 
     turn_id: str
     session_key: str
@@ -38,28 +42,27 @@ class Taken:
     new_session: bool
     attempt: int
     rows: tuple[WaitingRow, ...]
+    preview: str
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line for the transcript."""
+class Barrier:
+    """A command whose turn has come. It still waits; its transaction ends it."""
 
-    role: Literal["user", "assistant"]
-    text: str
-    sender_id: str = ""
-    sender_name: str = ""
+    row: WaitingRow
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Everything that the end of a turn writes."""
+    """Everything that the end of a turn writes. `consumed` are rows that were steered into it."""
 
     state: TurnState
     reason: str
     now: float
-    lines: Sequence[Line]
+    lines: Sequence[sessions.Line]
     outbox: Sequence[outbox.NewRow]
     claim_first: bool
+    consumed: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A turn that a crash or a stop cut, with what its rows became: run again, or given up."""
+    """A message whose turn a crash or a stop cut: it is run again, or was given up."""
 
     turn_id: str
     session_key: str
@@ -80,30 +83,50 @@ class Cut:
     given_up: bool
 
 
-def take(tx: Tx, session_key: str, now: float) -> Taken | None:
-    """Take the oldest waiting row of a session into a new turn; None when nothing waits."""
-    row = tx.execute(
-        "SELECT sequence, event_id, payload, received_at, generation, attempts FROM inbox"
-        " WHERE session_key = ? AND state = 'waiting' ORDER BY sequence LIMIT 1",
-        (session_key,),
-    ).fetchone()
-    if row is None:
+def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Barrier | None:
+    """Take what waits longest in a session into a new turn; None when nothing waits.
+
+    With `coalesce`, the messages of the same sender that follow it directly come along.
+    """
+    found = tx.execute(
+        "SELECT sequence, event_id, payload, received_at, type, generation, attempts, sender_id,"
+        " turn_id FROM inbox WHERE session_key = ? AND state = 'waiting' ORDER BY sequence LIMIT ?",
+        (session_key, MAX_COALESCED if coalesce else 1),
+    ).fetchall()
+    if not found:
         return None
-    sequence, event_id, payload, received_at, generation, attempts = row
-    session_id, new_session = _session(tx, session_key, generation, payload, now)
+    _, _, payload, _, kind, generation, attempts, owner, cut_turn = found[0]
+    if kind == "command":
+        return Barrier(WaitingRow(*found[0][:4]))
+    rows = []
+    for row in found:
+        if row[4:6] != (kind, generation) or row[7] != owner:
+            break
+        rows.append(WaitingRow(*row[:4]))
+    session_id, new_session = sessions.get_or_begin(tx, session_key, generation, payload, now)
     turn_id = new_id("t")
+    preview = _preview(tx, cut_turn)
     tx.execute(
-        "INSERT INTO turn (id, session_id, session_key, generation, attempt, state, started_at)"
-        " VALUES (?, ?, ?, ?, ?, 'running', ?)",
-        (turn_id, session_id, session_key, generation, attempts + 1, now),
+        "INSERT INTO turn (id, session_id, session_key, generation, attempt, owner, preview, state,"
+        " started_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'running', ?)",
+        (turn_id, session_id, session_key, generation, attempts + 1, owner, preview, now),
     )
-    tx.execute(
-        "UPDATE inbox SET state = 'running', turn_id = ?, attempts = attempts + 1"
-        " WHERE sequence = ?",
-        (turn_id, sequence),
+    for taken in rows:
+        tx.execute(
+            "UPDATE inbox SET state = 'running', turn_id = ?, attempts = attempts + 1"
+            " WHERE sequence = ?",
+            (turn_id, taken.sequence),
+        )
+    return Taken(
+        turn_id,
+        session_key,
+        session_id,
+        generation,
+        new_session,
+        attempts + 1,
+        tuple(rows),
+        preview,
     )
-    rows = (WaitingRow(sequence, event_id, payload, received_at),)
-    return Taken(turn_id, session_key, session_id, generation, new_session, attempts + 1, rows)
 
 
 def finish(tx: Tx, taken: Taken, ending: Ending) -> Ended:
@@ -117,49 +140,55 @@ def finish(tx: Tx, taken: Taken, ending: Ending) -> Ended:
     )
     if cursor.rowcount != 1:
         return Ended(committed=False, appended=None)
-    for line in ending.lines:
-        tx.execute(
-            "INSERT INTO message (session_id, turn_id, role, sender_id, sender_name, text,"
-            " created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                taken.session_id,
-                taken.turn_id,
-                line.role,
-                line.sender_id,
-                line.sender_name,
-                line.text,
-                ending.now,
-            ),
-        )
+    sessions.add_lines(tx, taken.session_id, taken.turn_id, list(ending.lines), ending.now)
     _end_rows(tx, taken.turn_id, ending.reason or ending.state, ending.now)
-    tx.execute(
-        "UPDATE session SET active_at = ? WHERE id = ?", (ending.now, taken.session_id)
-    )
+    for sequence in ending.consumed:
+        tx.execute(
+            "UPDATE inbox SET state = 'done', reason = 'steered', turn_id = ?, ended_at = ?"
+            " WHERE sequence = ? AND state = 'waiting'",
+            (taken.turn_id, ending.now, sequence),
+        )
+    tx.execute("UPDATE session SET active_at = ? WHERE id = ?", (ending.now, taken.session_id))
     appended = outbox.append(tx, ending.outbox, claim_first=ending.claim_first)
     return Ended(committed=True, appended=appended)
 
 
-def cancel(tx: Tx, session_key: str, now: float) -> str | None:
-    """Commit that the running turn of a session is cancelled. Its id, or None when none runs."""
+def set_preview(tx: Tx, turn_id: str, message_id: str) -> None:
+    """Remember the message in which a turn shows its answer, for an attempt after this one."""
+    tx.execute("UPDATE turn SET preview = ? WHERE id = ?", (message_id, turn_id))
+
+
+def cancel(
+    tx: Tx, session_key: str, reason: str, now: float, owner: str | None = None
+) -> str | None:
+    """Commit that the running turn of a session is cancelled; only one of `owner`, when given.
+
+    Its id, or None when no such turn runs.
+    """
     row = tx.execute(
-        "SELECT id FROM turn WHERE session_key = ? AND state = 'running'", (session_key,)
+        "SELECT id FROM turn WHERE session_key = ? AND state = 'running'"
+        " AND (? IS NULL OR owner = ?)",
+        (session_key, owner, owner),
     ).fetchone()
     if row is None:
         return None
-    (turn_id,) = row
+    turn_id = str(row[0])
     tx.execute(
-        "UPDATE turn SET state = 'cancelled', reason = 'stopped', ended_at = ? WHERE id = ?",
-        (now, turn_id),
+        "UPDATE turn SET state = 'cancelled', reason = ?, ended_at = ? WHERE id = ?",
+        (reason, now, turn_id),
     )
-    _end_rows(tx, turn_id, "stopped", now)
-    return str(turn_id)
+    _end_rows(tx, turn_id, reason, now)
+    return turn_id
 
 
-def interrupt(tx: Tx, now: float, reason: str, turn_id: str | None = None) -> list[Cut]:
+def interrupt(
+    tx: Tx, now: float, reason: str, turn_id: str | None = None, *, attempts: int = MAX_ATTEMPTS
+) -> list[Cut]:
     """End running turns without an answer and put their rows back to the head of the queue.
 
-    `turn_id` names one turn (the gateway stops); without it all running turns are meant (it crashed). After a
-    crash, a row that was given to the agent `MAX_ATTEMPTS` times ends as dead instead: it may be the cause.
+    `turn_id` names one turn (the gateway stops); without it all running turns are meant (it crashed).
+    After a crash, a row that was given to the agent `attempts` times ends as dead instead: it may be the
+    cause.
     """
     found = tx.execute(
         "SELECT turn.id, turn.session_key, inbox.sequence, inbox.payload, inbox.attempts FROM turn"
@@ -168,8 +197,8 @@ def interrupt(tx: Tx, now: float, reason: str, turn_id: str | None = None) -> li
         (turn_id, turn_id),
     ).fetchall()
     cuts: list[Cut] = []
-    for cut_id, session_key, sequence, payload, attempts in found:
-        given_up = turn_id is None and attempts >= MAX_ATTEMPTS
+    for cut_id, session_key, sequence, payload, made in found:
+        given_up = turn_id is None and made >= attempts
         state, why = ("dead", reason) if given_up else ("waiting", "")
         tx.execute(
             "UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE sequence = ?",
@@ -184,39 +213,11 @@ def interrupt(tx: Tx, now: float, reason: str, turn_id: str | None = None) -> li
     return cuts
 
 
-def history(tx: Tx, session_id: str, max_chars: int) -> list[tuple[str, str, str, float]]:
-    """The latest lines of a transcript that fit into `max_chars`, oldest first."""
-    lines: list[tuple[str, str, str, float]] = []
-    left = max_chars
-    for line in tx.execute(
-        "SELECT role, text, sender_name, created_at FROM message WHERE session_id = ?"
-        " ORDER BY id DESC",
-        (session_id,),
-    ):
-        left -= len(line[1])
-        if left < 0:
-            break
-        lines.append(line)
-    return lines[::-1]
-
-
-def _session(
-    tx: Tx, session_key: str, generation: int, payload: bytes, now: float
-) -> tuple[str, bool]:
-    row = tx.execute(
-        "SELECT id FROM session WHERE session_key = ? AND generation = ?",
-        (session_key, generation),
-    ).fetchone()
-    if row is not None:
-        return str(row[0]), False
-    session_id = new_id("s")
-    address = decode_inbound(payload).address
-    tx.execute(
-        "INSERT INTO session (id, session_key, generation, address, created_at, active_at)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (session_id, session_key, generation, encode(address), now, now),
-    )
-    return session_id, True
+def _preview(tx: Tx, turn_id: str | None) -> str:
+    if turn_id is None:
+        return ""
+    row = tx.execute("SELECT preview FROM turn WHERE id = ?", (turn_id,)).fetchone()
+    return "" if row is None else str(row[0])
 
 
 def _end_rows(tx: Tx, turn_id: str, reason: str, now: float) -> None:
