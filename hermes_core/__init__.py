@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from hermes_core.platforms import Adapter, AdapterContext, Channel, Platform, utf16_length
     from hermes_core.profiles import ProfileScope
     from hermes_core.settings import Duration, Secret, Settings
+    from hermes_core.supervision.children import ChildTree, end_leftovers
 
 __all__ = [
     "HOOK_API",
@@ -89,6 +90,7 @@ __all__ = [
     "Attachment",
     "Channel",
     "ChatKind",
+    "ChildTree",
     "Commentary",
     "Consumed",
     "Deleted",
@@ -138,6 +140,7 @@ __all__ = [
     "Unreachable",
     "Usage",
     "encode",
+    "end_leftovers",
     "hookimpl",
     "utf16_length",
 ]
@@ -151,6 +154,7 @@ _MODULES = (
     "hermes_core.platforms",
     "hermes_core.profiles",
     "hermes_core.settings",
+    "hermes_core.supervision.children",
 )
 
 
