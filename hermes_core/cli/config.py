@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +113,8 @@ def edit(invocation: Invocation) -> None:
         faults = _faults_of(invocation, text, document)
         if not faults:
             break
+        if not sys.stdin.isatty():
+            raise ConfigError.of(faults)
         for fault in faults:
             click.echo(str(fault), err=True)
         if not click.confirm("Edit again? Otherwise the changes are dropped."):
@@ -150,13 +154,15 @@ def _parse(text: str, document: Document) -> Document:
 def _declarations(document: Document | None) -> Declarations:
     """What the installed plugins that `document` does not switch off declare."""
     from hermes_core.config import Declarations, plugin_settings
-    from hermes_core.plugins import load_plugins
+    from hermes_core.plugins import load
 
     disabled = plugin_settings(document).disabled if document is not None else ()
-    hooks = load_plugins(disabled=disabled)
+    # What a plugin prints while it is imported is not the answer to the command.
+    with contextlib.redirect_stdout(sys.stderr):
+        loaded = load(disabled=disabled)
     return Declarations(
-        platforms={name: owned.value for name, owned in hooks.platforms.items()},
-        agents={name: owned.value for name, owned in hooks.agents.items()},
+        platforms={name: owned.value for name, owned in loaded.platforms.items()},
+        agents={name: owned.value for name, owned in loaded.agents.items()},
         sections={},
     )
 

@@ -46,7 +46,7 @@ IGNORE_VARIABLE = "HERMES_IGNORE_USER_CONFIG"
 
 def user_config_ignored() -> bool:
     """Whether the environment asks to leave every settings file unread and to run on defaults."""
-    return os.environ.get(IGNORE_VARIABLE, "") not in ("", "0")
+    return os.environ.get(IGNORE_VARIABLE) == "1"
 
 
 def plugin_settings(document: Document) -> PluginSettings:
