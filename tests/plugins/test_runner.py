@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -482,6 +483,15 @@ def test_what_nobody_implements_costs_nothing_and_is_known() -> None:
     assert not hooks.has(specs.on_gateway_start)
     hooks.notify(specs.on_gateway_start, gateway=GATEWAY)
     assert not hooks.stats.keys() - {("a", "authorize")}
+
+
+def test_the_accounts_can_be_sent_as_json() -> None:
+    hooks = hooks_of(judge("a", True))
+    run(lambda _: authorize(hooks))
+    report = json.loads(json.dumps(hooks.report()))
+    assert report["abandoned"] == []
+    (row,) = report["hooks"]
+    assert (row["plugin"], row["hook"], row["calls"]) == ("a", "authorize", 1)
 
 
 # ── who holds the loop ───────────────────────────────────────────────────────────────────────────
