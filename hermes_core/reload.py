@@ -28,7 +28,7 @@ SETTLE = 1.0
 POLL = 15.0
 """Seconds after which the files are looked at even though no change was reported."""
 
-_LIVE_GATEWAY = ("max_running_turns", "shutdown_grace", "start_grace")
+_LIVE_GATEWAY = ("max_running_turns", "max_waiting", "shutdown_grace", "start_grace")
 _RUNNING_ACCOUNT = ("settings", "enabled")
 """What an adapter was built from. Everything else about an account is read at each message."""
 

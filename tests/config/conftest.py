@@ -24,7 +24,11 @@ def config_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> ProfileSecrets:
-    values = {"LINE_TOKEN": "line-token-value", "AUDIT_HOOK_SECRET": "audit-secret-value"}
+    values = {
+        "LINE_TOKEN": "line-token-value",
+        "TELEGRAM_BOT_TOKEN": "bot-token-value",
+        "AUDIT_HOOK_SECRET": "audit-secret-value",
+    }
     return ProfileSecrets(values, directory=tmp_path)
 
 

@@ -76,6 +76,7 @@ def declare() -> Declarations:
     """What a few installed plugins declare."""
     platforms = [
         Platform("line", LineAdapter, LineSettings, max_length=2000),
+        Platform("telegram", LineAdapter, LineSettings, max_length=4096),
         Platform("local", LocalAdapter, NoSettings, max_length=2000, implicit=True),
     ]
     agents = [

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from hermes_core import Duration, Secret
-from hermes_core.config import ProfileSettings
+from hermes_core import Duration, Secret, Settings
+from hermes_core.config import (
+    AuthorizationSettings,
+    GatewaySettings,
+    PluginSettings,
+    ProfileSettings,
+    SessionSettings,
+)
+from hermes_core.config.sections import AccountKeys, AgentChoice
 from tests.config.support import Load, Refused, TargetSettings, TrimSettings, line_settings
 
-SAMPLE = """
-[gateway]                          # default profile's file only
-profiles = ["default", "work"]
-max_running_turns = 64
-shutdown_grace = "30s"
-
-[agent]
-use = "command"
-
-[agent.command]
-argv = ["my-agent", "--json"]
-timeout = "30m"
-
-[sessions]
-group = "per_user"                 # or "shared"; threads are shared unless set
-busy = "queue"                     # queue, coalesce, interrupt, steer
-max_waiting = 1000
-
-[platforms.line]
-token = "env:LINE_TOKEN"           # env:NAME, file:PATH, keyring:NAME
-allowed_users = ["123456789"]
-progress = "status"                # none, typing, status, full
-agent = "llm"                      # for this platform
-
-[platforms.line.accounts.ops]      # a second bot
-token = "file:ops.token"
-
-[[hooks.outbound]]
-name = "audit"
-url = "https://example.org/hook"
-events = ["on_turn_end"]
-secret = "env:AUDIT_HOOK_SECRET"
-
-[plugins]
-disabled = []
-required = []
-"""
+MANUAL = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+SAMPLE = MANUAL.split("```toml\n")[1].split("```")[0]
 
 
 @pytest.fixture
@@ -72,9 +47,9 @@ def test_agent_section_has_the_type_of_its_plugin(sample: ProfileSettings) -> No
 
 
 def test_accounts(sample: ProfileSettings) -> None:
-    assert [account.name for account in sample.accounts] == ["line", "line.ops", "local"]
+    assert [account.name for account in sample.accounts] == ["telegram", "telegram.ops", "local"]
     usual, ops = sample.accounts[:2]
-    assert line_settings(usual).token.reveal() == "line-token-value"
+    assert line_settings(usual).token.reveal() == "bot-token-value"
     assert line_settings(ops).token.reveal() == "ops-token-value"
     assert usual.allowed_users == ops.allowed_users == ("123456789",)
     assert usual.agent == ops.agent == "llm"
@@ -105,6 +80,31 @@ def test_secrets_are_never_shown(sample: ProfileSettings) -> None:
     shown = repr(sample) + str(sample)
     assert "token-value" not in shown
     assert "audit-secret-value" not in shown
+
+
+SECTIONS: dict[str, type[Settings]] = {
+    "[gateway]": GatewaySettings,
+    "[sessions]": SessionSettings,
+    "[agent]": AgentChoice,
+    "[platforms.NAME]": AccountKeys,
+    "[authorization]": AuthorizationSettings,
+    "[plugins]": PluginSettings,
+}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_the_manual_has_every_key_with_its_default(heading: str) -> None:
+    chapter = MANUAL.split(f"\n## `{heading}`\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", chapter, re.MULTILINE))
+    fields = msgspec.structs.fields(SECTIONS[heading])
+    assert list(rows) == [field.name for field in fields]
+    for field in fields:
+        if isinstance(field.default, Duration):
+            assert rows[field.name] == f'`"{Duration.text(field.default)}"`'
+        elif field.default is None:
+            assert not rows[field.name].startswith("`")
+        else:
+            assert rows[field.name] == f"`{json.dumps(field.default)}`"
 
 
 def test_every_fault_of_a_file_is_reported_at_once(refused: Refused) -> None:
