@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_core import hookspecs as specs
 from hermes_core.authorization import AccessList
+from hermes_core.budget import Budget
 from hermes_core.errors import AccountFailed, ConfigError, OutcomeUnknown, PluginError
 from hermes_core.events import PlatformInfo
-from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Received, Receipt
+from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Receipt, Received
 from hermes_core.plugins import normalizer
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_PAUSE = 60.0
-"""Seconds between two attempts to connect at most; the first pause is one second, each next twice as
-long. A connection that lasts as long as this begins the count anew."""
+"""Seconds between two attempts to connect at most; the first pause is one second, each next twice
+as long. A connection that lasts as long as this begins the count anew."""
 
 State = Literal["new", "connecting", "connected", "waiting", "failed", "stopped"]
 Receive = Callable[[Inbound, AccessList, str], Awaitable[Received]]
@@ -46,7 +47,8 @@ class Account:
     ) -> None:
         """`resume(account_key, chat_id or None)` is told what can be reached (again).
 
-        Raises PluginError when the adapter breaks the contract, ConfigError for an id that can be none.
+        Raises PluginError when the adapter breaks the contract, ConfigError for an id that can be
+        none.
         """
         self.platform = owned.value
         self.settings = settings
@@ -55,6 +57,8 @@ class Account:
         self.reason = ""
         self.own_id = ""
         self.access = _access(settings, owned)
+        self.on_unknown = settings.on_unknown
+        self.budget = Budget(self.platform.rate, self.platform.chat_rate)
         self._scope = scope
         self._hooks = hooks
         self._receive = receive
@@ -81,6 +85,21 @@ class Account:
     async def edit(self, message_id: str, message: Outbound) -> Receipt:
         call = self._calls.call(specs.edit, message_id=message_id, message=message)
         return _receipt(await call, self.name)
+
+    async def reconcile(self, message: Outbound) -> Receipt | None:
+        """What became of an earlier attempt. Raises when the platform cannot tell."""
+        if not self._calls.has(specs.reconcile):
+            raise OutcomeUnknown("this platform cannot tell", where=self.name)
+        return await self._calls.call(specs.reconcile, message=message)
+
+    async def set_typing(self, address: Address, active: bool) -> None:
+        """Show that an answer is being written. What goes wrong is logged and forgotten."""
+        if not self.connected or not self._calls.has(specs.set_typing):
+            return
+        try:
+            await self._calls.call(specs.set_typing, address=address, active=active)
+        except Exception as error:
+            log.debug("typing was not shown: %s", error, extra={"account": self.name})
 
     async def attach(self, channel: Channel) -> None:
         """Let the adapter serve a local client. Raises PluginError when it has no use for one."""

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_EVENT_BYTES = 1_048_576
-"""Stored size of one event at most; the networks themselves stay far below (Telegram: 4,096 characters)."""
+"""Stored size of one event at most; the networks themselves stay far below (Telegram: 4,096
+characters)."""
 
 
 class Admission:
@@ -116,7 +117,8 @@ class Admission:
 
     @asynccontextmanager
     async def _in_order(self, event: Inbound) -> AsyncIterator[None]:
-        """First-in-first-out per (account, chat) up to the submission of the write, which keeps the order.
+        """First-in-first-out per (account, chat) up to the submission of the write, which keeps the
+        order.
 
         A caller that is cancelled while it waits passes its predecessor's place on, not its own.
         """

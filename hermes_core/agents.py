@@ -73,8 +73,8 @@ class Turn(Protocol):
 
     @property
     def steering(self) -> asyncio.Queue[TurnMessage]:
-        """Messages that were handed to this turn while it runs. Yield `Consumed(token)` for each that you
-        take into the answer; what is not consumed becomes a turn of its own afterwards."""
+        """Messages that were handed to this turn while it runs. Yield `Consumed(token)` for each
+        that you take into the answer; what is not consumed becomes a turn of its own afterwards."""
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         """The latest part of the transcript that fits into `max_chars` characters, oldest first."""

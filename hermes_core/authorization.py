@@ -2,8 +2,8 @@
 
 Order of the checks, all before any side effect:
 
-1. Every `authorize` hook that may speak for the platform is asked. A literal True grants, None abstains,
-   anything else (a truthy value too), an exception or a time-out is a veto.
+1. Every `authorize` hook that may speak for the platform is asked. A literal True grants, None
+   abstains, anything else (a truthy value too), an exception or a time-out is a veto.
 2. The profile's lists for the account grant: ``allow_all = true`` everybody, `allowed_users` and
    `admins` the senders they name, `allowed_groups` everybody who speaks in one of those chats.
 3. A sender is admitted when at least one of them granted and none vetoed. Otherwise denied.
@@ -33,7 +33,8 @@ _SEAL = object()
 
 @final
 class Admitted(Generic[EventT]):
-    """An event whose sender holds a grant. Only the gate makes one; everything behind it asks for it."""
+    """An event whose sender holds a grant. Only the gate makes one; everything behind it asks for
+    it."""
 
     __slots__ = ("admin", "event", "grant")
 
@@ -76,7 +77,8 @@ class AccessList:
         groups: Iterable[str] = (),
         allow_all: bool,
     ) -> AccessList:
-        """Normalise the configured ids. Raises ValueError, naming the entry, for one that can be no id."""
+        """Normalise the configured ids. Raises ValueError, naming the entry, for one that can be no
+        id."""
         return cls(
             platform,
             distribution,
@@ -86,6 +88,20 @@ class AccessList:
             groups=frozenset(groups),
             allow_all=allow_all,
         )
+
+    def grants(self, event: Inbound) -> str | None:
+        """The list that admits the sender of an event, whose id is normalised; None when none
+        does."""
+        sender_id, address = event.sender.id, event.address
+        if self.allow_all:
+            return "allow_all"
+        if sender_id in self.users:
+            return "allowed_users"
+        if sender_id in self.admins:
+            return "admins"
+        if address.kind != "dm" and address.chat_id in self.groups:
+            return "allowed_groups"
+        return None
 
 
 class Gate:
@@ -109,25 +125,15 @@ class Gate:
         if user_id != event.sender.id:
             sender = msgspec.structs.replace(event.sender, id=user_id)
             event = msgspec.structs.replace(event, sender=sender)
-        granted: str | None = None
-        if self._hooks.has(specs.authorize):
-            votes = await self._votes(event, access)
-            if isinstance(votes, NotAdmitted):
-                return votes
-            granted = votes
-        if access.allow_all:
-            granted = "allow_all"
-        elif event.sender.id in access.users:
-            granted = "allowed_users"
-        elif event.sender.id in access.admins:
-            granted = "admins"
-        elif event.address.kind != "dm" and event.address.chat_id in access.groups:
-            granted = "allowed_groups"
+        votes = await self._votes(event, access) if self._hooks.has(specs.authorize) else None
+        if isinstance(votes, NotAdmitted):
+            return votes
+        granted = access.grants(event) or votes
         if granted is None:
             return NotAdmitted("nobody granted")
         return Admitted(event, granted, admin=event.sender.id in access.admins, seal=_SEAL)
 
-    async def _votes(self, event: Inbound, access: AccessList) -> str | None | NotAdmitted:
+    async def _votes(self, event: Inbound, access: AccessList) -> str | NotAdmitted | None:
         def may_speak(plugin: Plugin) -> bool:
             return plugin.distribution == access.distribution or plugin.name in self._authorizers
 

@@ -2,8 +2,8 @@
 
 A command is stored before it acts, and acts at most once. There are four kinds, by what it brings:
 
-- `transact` acts inside the transaction that stores it, beside whatever runs; with `in_order` it takes its
-  place in the lane instead and acts when its turn comes.
+- `transact` acts inside the transaction that stores it, beside whatever runs; with `in_order` it
+  takes its place in the lane instead and acts when its turn comes.
 - `run` acts after the commit, beside whatever runs.
 - `rewrite` makes an ordinary message of it, with a busy mode of its own.
 """
@@ -28,8 +28,8 @@ Busy = Literal["queue", "coalesce", "interrupt", "steer"]
 class Call:
     """One use of a command by an admitted sender.
 
-    `sequence` is its row in the inbox, `now` the wall time of it, `acted` whether the turn that ran at that
-    moment had done anything yet (None when none ran).
+    `sequence` is its row in the inbox, `now` the wall time of it, `acted` whether the turn that ran
+    at that moment had done anything yet (None when none ran).
     """
 
     command: Command
@@ -47,8 +47,9 @@ class Call:
 class Effect:
     """What a transaction did, to be told once it is committed.
 
-    `reply` is sent to the chat; `cancelled` is a turn to be stopped; `ended` are sessions that ended; `freed`
-    is how many rows do not wait any more; `again` says that the command's own row waits now as a message.
+    `reply` is sent to the chat; `cancelled` is a turn to be stopped; `ended` are sessions that
+    ended; `freed` is how many rows do not wait any more; `again` says that the command's own row
+    waits now as a message.
     """
 
     reply: str = ""
@@ -60,7 +61,8 @@ class Effect:
 
 @dataclass(frozen=True)
 class Command:
-    """What a person can type after a slash. Exactly one of `transact`, `run` and `rewrite` is given."""
+    """What a person can type after a slash. Exactly one of `transact`, `run` and `rewrite` is
+    given."""
 
     name: str
     help: str

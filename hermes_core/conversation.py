@@ -1,4 +1,5 @@
-"""The commands of the core that act on a conversation. Each acts in one transaction, answer included."""
+"""The commands of the core that act on a conversation. Each acts in one transaction, answer
+included."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _stopped(call: Call, cancelled: str | None, freed: int, waiting: int) -> str
 
 
 def new(tx: Tx, call: Call) -> Effect:
-    """Begin a new session: what runs is cancelled, what waits belonged to the old one and ends with it."""
+    """Begin a new session: what runs is cancelled, what waits belonged to the old one and ends with
+    it."""
     cancelled = turns.cancel(tx, call.session_key, "superseded by /new", call.now)
     freed = inbox.end_waiting(tx, call.session_key, "superseded by /new", call.now, call.sequence)
     ended = sessions.reset(tx, call.session_key, "/new", call.now)

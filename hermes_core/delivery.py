@@ -1,8 +1,8 @@
 """Delivery: the outbox, sent first-in-first-out per (account, chat), each row until it has an end.
 
-For every chat with something to send there is one sender task. Before each call of the adapter the attempt
-is committed, after it the receipt. A final text whose outcome is unknown is sent again, marked where the
-platform cannot recognise the repeat: at least once. Everything has a time to live.
+For every chat with something to send there is one sender task. Before each call of the adapter the
+attempt is committed, after it the receipt. A text whose outcome is unknown is looked for, or sent
+again with a mark: at least once. Everything has a time to live.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
-from hermes_core.errors import (
-    AccountFailed,
-    RateLimited,
-    SendFailed,
-    SendRejected,
-    Unreachable,
-)
+from hermes_core.attempts import MARKS, Again, Link, Over, Verdict, attempt
 from hermes_core.events import DeliveryInfo
 from hermes_core.ids import new_id
-from hermes_core.messages import Address, Outbound, OutboundKind, Receipt
+from hermes_core.messages import Address, Outbound, OutboundKind
 from hermes_core.store import outbox
 from hermes_core.store.outbox import Appended, Chat, NewRow, Row
 from hermes_core.text import split
 
 if TYPE_CHECKING:
-    from hermes_core.platforms import Platform
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store, Tx
@@ -40,26 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIME_TO_LIVE = 86_400.0
-"""Seconds after which a message is not sent any more: a day, as long as networks keep undelivered updates."""
-MAX_ATTEMPTS = 8
-"""Calls of the adapter for one row. With doubling pauses the last comes about two minutes after the first."""
-MAX_PAUSE = 60.0
-REPEAT_MARK = "[repeated] "
-"""Put before a text that may have arrived already. Room for it is kept when texts are split."""
-
-
-class Link(Protocol):
-    """What delivery needs of an account."""
-
-    @property
-    def platform(self) -> Platform: ...
-
-    @property
-    def connected(self) -> bool: ...
-
-    async def send(self, message: Outbound) -> Receipt: ...
-
-    async def edit(self, message_id: str, message: Outbound) -> Receipt: ...
+"""Seconds after which a message is not sent any more: as long as networks keep undelivered
+updates."""
 
 
 @dataclass(frozen=True)
@@ -72,25 +45,6 @@ class Reply:
     reply_to: str | None = None
     answers: tuple[str, ...] = ()
     edits: str = ""
-
-
-@dataclass(frozen=True)
-class _Again:
-    """The row is not over: try again after `pause` seconds, or when the chat is back (None)."""
-
-    pause: float | None
-    message: Outbound
-    spent: bool
-    edits: str
-
-
-@dataclass(frozen=True)
-class _Over:
-    """The row is over."""
-
-    state: outbox.Ended
-    message_id: str = ""
-    reason: str = ""
 
 
 class _Sender:
@@ -132,7 +86,7 @@ class Delivery:
         parts = [text]
         if link is not None:
             platform = link.platform
-            room = max(1, platform.max_length - platform.length(REPEAT_MARK))
+            room = max(1, platform.max_length - platform.length(MARKS))
             parts = split(text, room, platform.length)
         now = self._wall()
         return [
@@ -158,15 +112,15 @@ class Delivery:
 
     def ready(self, address: Address) -> bool:
         """Whether a row for this address may be claimed in the transaction that adds it."""
-        link = self._link(address.account_key)
-        return link is not None and link.connected and not self._stopping
+        return self._has_room(Chat(address.account_key, address.chat_id))
 
     def idle(self, address: Address) -> bool:
         """Whether nothing is on its way to this chat, so that a preview would not overtake it."""
         return Chat(address.account_key, address.chat_id) not in self._senders
 
     def appended(self, appended: Appended | None) -> None:
-        """Rows are committed. Called by the store on the event loop, in the order of the commits."""
+        """Rows are committed. Called by the store on the event loop, in the order of the
+        commits."""
         if appended is not None:
             self._wake(appended.chat, appended.highest, appended.claimed)
 
@@ -187,21 +141,20 @@ class Delivery:
                 self._wake(chat, highest, None)
 
     async def recover(self) -> None:
-        """After a start: attempts that a crash cut have an unknown outcome; prepare them to be repeated."""
-
-        def put_back(tx: Tx) -> int:
-            rows = outbox.unfinished(tx)
-            for row in rows:
-                again = self._repeat(row)
-                outbox.put_back(tx, row, message=again.message, spent=True, edits=again.edits)
-            return len(rows)
-
-        count = await self._store.write(put_back)
-        if count:
-            log.warning("%d deliveries were cut by a crash and will be repeated", count)
+        """After a start: take up what a crash cut, and the pauses that platforms asked for."""
+        now = self._wall()
+        cut = await self._store.write(outbox.doubt_unfinished)
+        if cut:
+            log.warning("%d deliveries were cut by a crash; what became of them is unknown", cut)
+        loop = asyncio.get_running_loop()
+        for account, chat_id, left in await self._store.write(lambda tx: outbox.pauses(tx, now)):
+            link = self._link(account)
+            if link is not None:
+                link.budget.pause(chat_id or None, loop.time() + left)
 
     async def stop(self, grace: float) -> None:
-        """Let the calls in progress end within `grace` seconds. What is not sent stays in the outbox."""
+        """Let the calls in progress end within `grace` seconds. What is not sent stays in the
+        outbox."""
         self._stopping = True
         tasks = {sender.task for sender in self._senders.values() if sender.task is not None}
         if not tasks:
@@ -231,45 +184,76 @@ class Delivery:
         )
 
     async def _run(self, sender: _Sender, row: Row | None) -> None:
-        """Send while rows are open. Nothing is awaited between the last look and the retirement."""
+        """Send while rows are open. Nothing is awaited between the last look and the
+        retirement."""
         seen = row.sequence - 1 if row is not None else 0
         try:
             while sender.highest > seen:
                 mark = sender.highest
                 if row is None:
-                    if not self._connected(sender.chat):
+                    link = self._usable(sender.chat)
+                    if link is None:
                         return
-                    row = await self._store.write(lambda tx: outbox.claim(tx, sender.chat))
+                    row = await self._claim(link, sender.chat)
                 if row is None:
                     seen = mark
                     continue
-                ended = await self._attempt(row)
-                if isinstance(ended, _Over):
-                    seen, row = await self._end(sender, row, ended, mark)
-                elif ended.pause is None:
-                    await self._put_back(row, ended)
+                verdict = await self._attempt(row)
+                if isinstance(verdict, Over):
+                    seen, row = await self._end(sender, row, verdict, mark)
+                    continue
+                row = None
+                if not await self._again(sender.chat, verdict):
                     return
-                else:
-                    await self._put_back(row, ended)
-                    row = None
-                    await asyncio.sleep(ended.pause)
         finally:
             if self._senders.get(sender.chat) is sender:
                 del self._senders[sender.chat]
 
-    def _connected(self, chat: Chat) -> bool:
+    def _usable(self, chat: Chat) -> Link | None:
+        """The account of a chat, if something can be sent by it now."""
         link = self._link(chat.account)
-        return link is not None and link.connected and not self._stopping
+        return link if link is not None and link.connected and not self._stopping else None
+
+    async def _claim(self, link: Link, chat: Chat) -> Row | None:
+        """The oldest open row of a chat, its attempt committed, once the platform has room for
+        it."""
+        loop = asyncio.get_running_loop()
+        delay = link.budget.delay(chat.chat_id, loop.time())
+        while delay > 0:
+            await asyncio.sleep(delay)
+            delay = link.budget.delay(chat.chat_id, loop.time())
+        return await self._store.write(lambda tx: outbox.claim(tx, chat))
+
+    async def _again(self, chat: Chat, again: Again) -> bool:
+        """Put a row back and pause. False when it cannot be sent before the chat is back."""
+        await self._put_back(chat, again)
+        if again.pause is not None and again.limit is None:
+            await asyncio.sleep(again.pause)
+        return again.pause is not None
+
+    async def _attempt(self, row: Row) -> Verdict:
+        link = self._link(row.message.address.account_key)
+        if link is None:
+            return Over("failed", reason="the account is not configured any more")
+        link.budget.spend(row.message.address.chat_id, asyncio.get_running_loop().time())
+        return await attempt(row, link, self._wall)
 
     async def _end(
-        self, sender: _Sender, row: Row, ended: _Over, mark: int
+        self, sender: _Sender, row: Row, ended: Over, mark: int
     ) -> tuple[int, Row | None]:
         """Commit the end of a row and, in the same transaction, the attempt of the next one."""
         now = self._wall()
-        more = mark > row.sequence and self._connected(sender.chat)
+        more = mark > row.sequence and self._has_room(sender.chat)
 
         def op(tx: Tx) -> Row | None:
-            outbox.settle(tx, row.sequence, ended.state, now, ended.message_id, ended.reason)
+            outbox.settle(
+                tx,
+                row.sequence,
+                ended.state,
+                now,
+                message_id=ended.message_id,
+                reason=ended.reason,
+            )
             return outbox.claim(tx, sender.chat) if more else None
 
         following = await self._store.write(op)
@@ -278,70 +262,29 @@ class Delivery:
             return following.sequence - 1, following
         return (mark if more else row.sequence), None
 
-    async def _put_back(self, row: Row, again: _Again) -> None:
-        await self._store.write(
-            lambda tx: outbox.put_back(
-                tx, row, message=again.message, spent=again.spent, edits=again.edits
-            )
-        )
+    def _has_room(self, chat: Chat) -> bool:
+        link = self._usable(chat)
+        now = asyncio.get_running_loop().time()
+        return link is not None and link.budget.delay(chat.chat_id, now) <= 0
 
-    # ── one attempt ──────────────────────────────────────────────────────────────────────────────
+    async def _put_back(self, chat: Chat, again: Again) -> None:
+        limit, now = again.limit, self._wall()
+        paused = None
+        if limit is not None:
+            paused = chat if limit.scope == "chat" else Chat(chat.account, "")
+            until = asyncio.get_running_loop().time() + limit.retry_after
+            link = self._link(chat.account)
+            if link is not None:
+                link.budget.pause(paused.chat_id or None, until)
 
-    async def _attempt(self, row: Row) -> _Over | _Again:
-        """Call the adapter once and say what that means for the row."""
-        link = self._link(row.message.address.account_key)
-        if link is None:
-            return _Over("failed", reason="the account is not configured any more")
-        if self._wall() >= row.expires_at:
-            return _Over("expired", reason="too old to be sent")
-        if not link.connected:
-            return _Again(None, row.message, spent=False, edits=row.edits)
-        try:
-            if row.edits:
-                receipt = await link.edit(row.edits, row.message)
-            else:
-                receipt = await link.send(row.message)
-        except RateLimited as error:
-            return _Again(error.retry_after, row.message, spent=False, edits=row.edits)
-        except Unreachable:
-            return _Again(None, row.message, spent=False, edits=row.edits)
-        except AccountFailed as error:
-            return _Over("failed", reason=error.what)
-        except SendRejected as error:
-            if row.edits:
-                return _Again(0.0, row.message, spent=True, edits="")
-            return _Over("failed", reason=error.what)
-        except SendFailed as error:
-            return self._later(row, error, row.message, row.edits)
-        except Exception as error:
-            again = self._repeat(row)
-            return self._later(row, error, again.message, again.edits)
-        return _Over("delivered", message_id=receipt.message_id)
+        def op(tx: Tx) -> None:
+            outbox.put_back(tx, again.row)
+            if paused is not None and limit is not None:
+                outbox.pause(tx, paused, limit.retry_after, now)
 
-    def _later(self, row: Row, error: Exception, message: Outbound, edits: str) -> _Over | _Again:
-        reason = f"{type(error).__name__}: {error}"
-        if row.attempts >= MAX_ATTEMPTS:
-            return _Over("failed", reason=f"gave up after {row.attempts} attempts: {reason}")
-        pause = min(MAX_PAUSE, 2.0 ** (row.attempts - 1))
-        log.warning(
-            "a delivery failed and is tried again in %g s: %s",
-            pause,
-            reason,
-            extra={"account": message.address.account_key, "turn": row.turn_id},
-        )
-        return _Again(pause, message, spent=True, edits=edits)
+        await self._store.write(op)
 
-    def _repeat(self, row: Row) -> _Again:
-        """The same row, to be sent although it may have arrived: marked, unless that is harmless."""
-        link = self._link(row.message.address.account_key)
-        harmless = bool(row.edits) or (link is not None and link.platform.idempotent)
-        if harmless or row.message.repeated:
-            return _Again(0.0, row.message, spent=True, edits=row.edits)
-        text = REPEAT_MARK + row.message.text
-        marked = msgspec.structs.replace(row.message, text=text, repeated=True)
-        return _Again(0.0, marked, spent=True, edits="")
-
-    def _report(self, row: Row, ended: _Over) -> None:
+    def _report(self, row: Row, ended: Over) -> None:
         self.counts[ended.state] += 1
         delivered = ended.state == "delivered"
         spec = specs.on_delivered if delivered else specs.on_delivery_failed

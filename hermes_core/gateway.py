@@ -89,7 +89,8 @@ class Gateway:
         log.info("the gateway has stopped")
 
     def request_restart(self) -> bool:
-        """Ask for a drain and a new start. Returns at once; False when the gateway stops already."""
+        """Ask for a drain and a new start. Returns at once; False when the gateway stops
+        already."""
         if self.stop_requested.is_set():
             return False
         self.restart_wanted = True
@@ -107,7 +108,7 @@ class Gateway:
 
     # ── control verbs ────────────────────────────────────────────────────────────────────────────
 
-    async def _status(self, channel: Channel) -> Mapping[str, object]:
+    async def _status(self, _: Channel) -> Mapping[str, object]:
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -119,7 +120,7 @@ class Gateway:
             ],
         }
 
-    async def _plugin_stats(self, channel: Channel) -> Mapping[str, object]:
+    async def _plugin_stats(self, _: Channel) -> Mapping[str, object]:
         return self.hooks.report()
 
     async def _attach(self, channel: Channel) -> Mapping[str, object] | None:
@@ -140,7 +141,7 @@ class Gateway:
         await found.attach(channel)
         return None
 
-    async def _stop_request(self, channel: Channel) -> Mapping[str, object]:
+    async def _stop_request(self, _: Channel) -> Mapping[str, object]:
         self.stop_requested.set()
         return {"stopping": True}
 
@@ -157,8 +158,8 @@ async def hosted(
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, as long as the context lasts; drained when it is left.
 
-    `extra`, `installed` and `disabled` choose the plugins, as in `startup.prepare`. `runs` is how this
-    process is named to others that want the home.
+    `extra`, `installed` and `disabled` choose the plugins, as in `startup.prepare`. `runs` is how
+    this process is named to others that want the home.
 
     Raises HomeLocked when another process is the gateway of `home`, ConfigError, StoreError.
     """
@@ -198,7 +199,8 @@ async def serve(home: Home, *, disabled: Sequence[str] = ()) -> int:
 
 
 def _make(home: Home) -> None:
-    """Make the directories, unless they belong to another program, which keeps its `state.db` there too."""
+    """Make the directories, unless they belong to another program, which keeps its `state.db` there
+    too."""
     require_ours(home.database())
     home.ensure()
 

@@ -69,10 +69,10 @@ def agents() -> list[AgentType]:
 def connect(is_reconnect: bool) -> str:
     """Log in and start to listen; return the account's own user id when it is live.
 
-    The id is how the core recognises the account's own messages; "" where the network has no such thing.
-    `is_reconnect` is True after a loss of connection in the same process: keep what the network has
-    queued. Raise `AccountFailed` when it can never work, anything else to be called again with
-    growing pauses. Required.
+    The id is how the core recognises the account's own messages; "" where the network has no such
+    thing. `is_reconnect` is True after a loss of connection in the same process: keep what the
+    network has queued. Raise `AccountFailed` when it can never work, anything else to be called
+    again with growing pauses. Required.
     """
     raise NotImplementedError
 
@@ -98,6 +98,17 @@ def edit(message_id: str, message: Outbound) -> Receipt:
     success.
 
     Needed when the platform declares ``edit=True``: previews are shown by it.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.adapter(since="1.0", limit=60.0)
+def reconcile(message: Outbound) -> Receipt | None:
+    """Find out what became of an earlier `send` of this very message, whose outcome is unknown.
+
+    Return its receipt when it arrived, None when it certainly did not; raise anything when nobody
+    can tell. Without an implementation the core sends it again, marked, unless the platform is
+    idempotent.
     """
     raise NotImplementedError
 

@@ -1,8 +1,8 @@
 """Intake: what one admitted event writes, in one transaction, and what follows from the commit.
 
-A message waits in its lane. A command acts inside the same transaction, or waits for its turn. An edit or a
-deletion reaches a message that still waits. In the modes `interrupt` and `steer` a message also touches the
-turn that runs.
+A message waits in its lane. A command acts inside the same transaction, or waits for its turn. An
+edit or a deletion reaches a message that still waits. In the modes `interrupt` and `steer` a
+message also touches the turn that runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ INTERRUPTED = "Interrupted: your new message is answered instead."
 class IntakePolicy:
     """What the settings say about waiting, busy sessions, edits and the age of sessions.
 
-    `idle_since(now)` gives the time since when a session must have been idle to be over, and the reason to
-    note; None when sessions do not age.
+    `idle_since(now)` gives the time since when a session must have been idle to be over, and the
+    reason to note; None when sessions do not age.
     """
 
     max_waiting: int
@@ -53,8 +53,8 @@ class IntakePolicy:
 
 @dataclass(frozen=True)
 class Result:
-    """What was committed. `command` is the name of a command that was handled, else ""; `waits` says that the
-    row has its place in the lane."""
+    """What was committed. `command` is the name of a command that was handled, else ""; `waits`
+    says that the row has its place in the lane."""
 
     stored: inbox.Stored
     command: str = ""

@@ -1,8 +1,8 @@
 """Lanes: one turn at a time for each session, in order, whatever happens to the turns.
 
-A lane exists only while its session has work. It knows its queue by one integer, the highest committed
-sequence, which the store's completion callback raises. The rows themselves stay in the inbox: a long queue
-costs no memory, and there is no state to hand over, to lose or to restore.
+A lane exists only while its session has work. It knows its queue by one integer, the highest
+committed sequence, which the store's completion callback raises. The rows themselves stay in the
+inbox: a long queue costs no memory, and there is no state to hand over, to lose or to restore.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Limits:
 class Run:
     """One run of agent code. `live` is its fence: once False, whatever it still says is dropped.
 
-    `owner` is the sender it answers. `cancelled` says why it was cancelled, "" while it was not. `heard` is
-    the loop's time of its last sign of life, `events` how many there were. `steering` holds the messages that
-    were handed to it while it ran, `offered` and `consumed` which those are and which of them it took.
+    `owner` is the sender it answers. `cancelled` says why it was cancelled, "" while it was not.
+    `heard` is the loop's time of its last sign of life, `events` how many there were. `steering`
+    holds the messages that were handed to it while it ran, `offered` and `consumed` which those are
+    and which of them it took.
     """
 
     turn_id: str
@@ -86,8 +87,9 @@ class Lane:
     async def supervise(self, run: Run, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in a task of its own and wait for its end, or for its revocation.
 
-        Raises Revoked when it was cancelled and did not end in time, CancelledError when it ended cancelled;
-        otherwise returns its result or raises its error. Cancelling `run` never cancels the lane.
+        Raises Revoked when it was cancelled and did not end in time, CancelledError when it ended
+        cancelled; otherwise returns its result or raises its error. Cancelling `run` never cancels
+        the lane.
         """
         loop = asyncio.get_running_loop()
         run.revoked = loop.create_future()
@@ -116,7 +118,8 @@ class Lane:
         return result
 
     def cancel(self, why: str, turn_id: str | None = None) -> bool:
-        """Cancel the running turn (only if it is `turn_id`, when given). False when there is none."""
+        """Cancel the running turn (only if it is `turn_id`, when given). False when there is
+        none."""
         run = self.run
         if run is None or run.task is None or (turn_id is not None and run.turn_id != turn_id):
             return False
@@ -127,7 +130,8 @@ class Lane:
         return True
 
     def offer(self, message: TurnMessage, event: Message, *, admin: bool) -> bool:
-        """Hand a waiting message to the running turn, if it belongs to the same sender (or to an admin).
+        """Hand a waiting message to the running turn, if it belongs to the same sender (or to an
+        admin).
 
         It stays in the inbox until the agent says that it took it.
         """
@@ -139,7 +143,8 @@ class Lane:
         return True
 
     def _watch(self, run: Run, started: float) -> None:
-        """Cancel a run that is silent, or at work, for too long. Looks again when that could be so."""
+        """Cancel a run that is silent, or at work, for too long. Looks again when that could be
+        so."""
         loop = asyncio.get_running_loop()
         due = run.heard + run.limits.inactivity
         if run.limits.total is not None:
@@ -163,8 +168,8 @@ class Lane:
 
 
 class Lanes:
-    """All lanes of one profile. `run_next` runs the next turn of a lane and returns the highest sequence
-    it ended, or None when nothing was waiting."""
+    """All lanes of one profile. `run_next` runs the next turn of a lane and returns the highest
+    sequence it ended, or None when nothing was waiting."""
 
     def __init__(
         self,
@@ -184,7 +189,8 @@ class Lanes:
         self.waiting = 0
 
     def committed(self, session_key: str, sequence: int, count: int = 1) -> None:
-        """`count` more rows wait, up to `sequence`. Called on the event loop, in the order of the commits."""
+        """`count` more rows wait, up to `sequence`. Called on the event loop, in the order of the
+        commits."""
         self.waiting += count
         lane = self._lanes.get(session_key)
         if lane is not None:
@@ -206,7 +212,8 @@ class Lanes:
         return lane is not None and lane.cancel(STOPPED, turn_id)
 
     def offer(self, session_key: str, message: TurnMessage, event: Message, *, admin: bool) -> bool:
-        """Hand a committed message to the turn that runs. False when there is none that may take it."""
+        """Hand a committed message to the turn that runs. False when there is none that may take
+        it."""
         lane = self._lanes.get(session_key)
         return lane is not None and lane.offer(message, event, admin=admin)
 
@@ -250,7 +257,8 @@ class Lanes:
             await asyncio.wait(self._tasks)
 
     async def _drain(self, lane: Lane) -> None:
-        """Run turns while rows wait. Nothing is awaited between the last look and the retirement."""
+        """Run turns while rows wait. Nothing is awaited between the last look and the
+        retirement."""
         try:
             while lane.highest > lane.seen and self.may_start():
                 mark = lane.highest

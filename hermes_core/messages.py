@@ -177,6 +177,7 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     part: int = 1
     parts: int = 1
     repeated: bool = False
+    plain: bool = False
     attachments: tuple[OutboundAttachment, ...] = ()
 
 

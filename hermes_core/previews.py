@@ -1,4 +1,5 @@
-"""Previews: the answer while it is being written. Never the record, at most once, allowed to fail."""
+"""Previews: the answer while it is being written. Never the record, at most once, allowed to
+fail."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from hermes_core.delivery import Link, Reply
+from hermes_core.attempts import Link
+from hermes_core.delivery import Reply
 from hermes_core.errors import RateLimited, SendError
 from hermes_core.ids import new_id
 from hermes_core.messages import Outbound
@@ -19,7 +21,8 @@ CLOSE_LIMIT = 5.0
 
 
 class Preview:
-    """Shows a growing text by one message that is edited, not more often than the platform wants."""
+    """Shows a growing text by one message that is edited, not more often than the platform
+    wants."""
 
     def __init__(
         self,
@@ -29,7 +32,8 @@ class Preview:
         created_at: float,
         shown: Callable[[str, str], None],
     ) -> None:
-        """`current` gives the text so far; `shown(turn_id, message_id)` is told when the message exists.
+        """`current` gives the text so far; `shown(turn_id, message_id)` is told when the message
+        exists.
 
         A message that an earlier attempt left is taken over.
         """

@@ -1,4 +1,5 @@
-"""One profile being served: its rooms, wired together, from its own database to its own accounts."""
+"""One profile being served: its rooms, wired together, from its own database to its own
+accounts."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ DRAINING = "The gateway is about to restart. Your message is kept and answered a
 
 
 class ServedProfile:
-    """The running state of one profile. Nothing in it is shared with another profile, except the hook
-    runner and the slots for running turns."""
+    """The running state of one profile. Nothing in it is shared with another profile, except the
+    hook runner and the slots for running turns."""
 
     def __init__(
         self,
@@ -192,7 +193,8 @@ class ServedProfile:
         return (busy or self.settings.sessions.busy) == "coalesce"
 
     async def _recover(self) -> None:
-        """After a crash: messages whose turns were cut run again, or are given up and their people told."""
+        """After a crash: messages whose turns were cut run again, or are given up and their people
+        told."""
         now = self._wall()
         retry = self.settings.sessions.after_crash == "retry"
         attempts = turns.MAX_ATTEMPTS if retry else 1
@@ -275,7 +277,7 @@ class ServedProfile:
         role = "an admin" if call.admin else "a user"
         return f"You are {call.event.sender.id}, {role}, admitted by {call.grant}."
 
-    async def _ask_restart(self, call: Call) -> str:
+    async def _ask_restart(self, _: Call) -> str:
         return "Restarting." if self._restart() else "A restart is under way already."
 
 

@@ -1,7 +1,8 @@
 """Which session an event belongs to: one pure function, used by everybody.
 
-The key is ``agent:<profile>:<platform>:<kind>:<chat>[:<thread>][:<user>]`` where the default profile is
-written ``main``, a non-default account ``<platform>.<account>``, and ``:`` and ``%`` inside a part are escaped.
+The key is ``agent:<profile>:<platform>:<kind>:<chat>[:<thread>][:<user>]`` where the default
+profile is written ``main``, a non-default account ``<platform>.<account>``, and ``:`` and ``%``
+inside a part are escaped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class SessionPolicy:
 def session_key(profile: str, address: Address, user_id: str, policy: SessionPolicy) -> str:
     """The key of the session that `user_id` speaks to at `address`.
 
-    A thread of a group is of kind ``thread``, so that a thread and a person with equal ids never share a key.
+    A thread of a group is of kind ``thread``, so that a thread and a person with equal ids never
+    share a key.
     """
     threaded = address.thread_id is not None
     kind = "thread" if threaded and address.kind != "dm" else address.kind
@@ -54,8 +56,8 @@ def idle_limit(
 ) -> Callable[[float], tuple[float, str] | None]:
     """When a session is over by its age: a function of the time now.
 
-    It gives the time since when a session must have been idle to be over, and the reason to note; None
-    when sessions do not age. `idle` is in seconds; `hour` is an hour of the local day.
+    It gives the time since when a session must have been idle to be over, and the reason to note;
+    None when sessions do not age. `idle` is in seconds; `hour` is an hour of the local day.
     """
 
     def since(now: float) -> tuple[float, str] | None:

@@ -1,4 +1,5 @@
-"""From a home to what a gateway runs: settings, plugins, scopes. Reads; makes nothing but the scopes."""
+"""From a home to what a gateway runs: settings, plugins, scopes. Reads; makes nothing but the
+scopes."""
 
 from __future__ import annotations
 
@@ -39,8 +40,9 @@ def prepare(
 ) -> Plan:
     """Read the settings, load the plugins, make the scopes.
 
-    `extra` are plugins that are not installed (see `load_plugins`); without `installed` they are the
-    only ones. `disabled` are more names of plugins not to load. Raises ConfigError with every fault. The directories of `home` must exist.
+    `extra` are plugins that are not installed (see `load_plugins`); without `installed` they are
+    the only ones. `disabled` are more names of plugins not to load. Raises ConfigError with every
+    fault. The directories of `home` must exist.
     """
     document = _document(home)
     named = _plugin_names(document)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 from hermes_core import hookspecs as specs
 from hermes_core.agents import Agent, HistoryMessage, TurnMessage
 from hermes_core.answers import Answer, TooMuch
+from hermes_core.attempts import Link
 from hermes_core.authorization import AccessList, Admitted, Gate
-from hermes_core.delivery import Delivery, Link, Reply
+from hermes_core.delivery import Delivery, Reply
 from hermes_core.errors import AgentError
 from hermes_core.events import SessionInfo, TurnEnd, TurnInfo
 from hermes_core.intake import turn_message
@@ -109,6 +110,18 @@ class AgentTurn:
         ]
 
 
+@dataclass(frozen=True)
+class Hearing:
+    """Takes in what an agent says: into the answer, and on to the preview."""
+
+    answer: Answer
+    preview: Preview | None
+
+    def __call__(self, event: AgentEvent) -> None:
+        if self.answer.apply(event) and self.preview is not None:
+            self.preview.changed()
+
+
 class Turns:
     """Runs the turns of one profile. `run_next` is what its lanes call."""
 
@@ -128,9 +141,9 @@ class Turns:
         limits: Limits,
         wall: Callable[[], float],
     ) -> None:
-        """`agent` finds the agent for an address, `perform` lets a command act whose place has come,
-        `freed` is told how many rows do not wait any more, `coalesce` says whether the messages of a session
-        key that wait together become one turn."""
+        """`agent` finds the agent for an address, `perform` lets a command act whose place has
+        come, `freed` is told how many rows do not wait any more, `coalesce` says whether the
+        messages of a session key that wait together become one turn."""
         self._scope = scope
         self._store = store
         self._gate = gate
@@ -238,7 +251,7 @@ class Turns:
             steering=run.steering,
         )
         preview = self._preview(link, reply, answer)
-        outcome = await self._outcome(lane, turn, first, run, answer, preview)
+        outcome = await self._outcome(lane, turn, first, run, Hearing(answer, preview))
         edits = await preview.close() if preview is not None else taken.preview
         steered = [run.offered[token] for token in run.consumed]
         reply = replace(
@@ -282,56 +295,51 @@ class Turns:
         return Preview(link, reply, lambda: answer.text, self._wall(), self._shown)
 
     def _shown(self, turn_id: str, message_id: str) -> None:
-        """A preview stands in the chat: an attempt after this one completes it instead of adding another."""
+        """A preview stands in the chat: an attempt after this one completes it instead of adding
+        another."""
         self._store.write(lambda tx: turns.set_preview(tx, turn_id, message_id)).add_done_callback(
             _report
         )
 
     async def _outcome(
-        self,
-        lane: Lane,
-        turn: AgentTurn,
-        event: Message,
-        run: Run,
-        answer: Answer,
-        preview: Preview | None,
+        self, lane: Lane, turn: AgentTurn, event: Message, run: Run, hear: Hearing
     ) -> Outcome:
         """Run the agent and translate every way it can end."""
         agent = self._agent(event.address)
         if agent is None:
             return Outcome("failed", error=NO_AGENT)
         try:
-            failure = await lane.supervise(run, _listen(agent, turn, run, answer, preview))
+            failure = await lane.supervise(run, _listen(agent, turn, run, hear))
         except Revoked:
             return _cancelled(run)
-        except asyncio.CancelledError:
-            if run.cancelled:
-                return _cancelled(run)
+        except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            return self._failed(turn, "CancelledError", FAILED)
+            failure = error
+        if run.cancelled:
+            return _cancelled(run)
         if failure is not None:
-            if run.cancelled:
-                return _cancelled(run)
-            shown = failure.what if isinstance(failure, AgentError) else FAILED
-            return self._failed(turn, type(failure).__name__, shown, failure)
-        if answer.text.strip() in SILENCE:
+            return self._failed(turn, failure)
+        return self._answered(turn, hear.answer.text)
+
+    def _answered(self, turn: AgentTurn, text: str) -> Outcome:
+        if text.strip() in SILENCE:
             return Outcome("silent", reason="the agent chose to say nothing")
-        if answer.text.strip():
-            return Outcome("answered", text=answer.text)
+        if text.strip():
+            return Outcome("answered", text=text)
         log.error("an agent gave no answer", extra={"turn": turn.id, "profile": self._scope.name})
         return Outcome("silent", error=NO_ANSWER)
 
-    def _failed(
-        self, turn: AgentTurn, name: str, shown: str, error: BaseException | None = None
-    ) -> Outcome:
+    def _failed(self, turn: AgentTurn, error: BaseException) -> Outcome:
+        expected = isinstance(error, AgentError)
         log.error(
             "an agent failed: %s",
-            name,
-            exc_info=None if isinstance(error, AgentError) else error,
+            type(error).__name__,
+            exc_info=None if expected else error,
             extra={"turn": turn.id, "profile": self._scope.name},
         )
-        return Outcome("failed", error=shown, reason=name)
+        shown = error.what if isinstance(error, AgentError) else FAILED
+        return Outcome("failed", error=shown, reason=type(error).__name__)
 
     async def _finish(
         self,
@@ -382,11 +390,12 @@ def _cancelled(run: Run) -> Outcome:
 
 
 async def _listen(
-    agent: Agent[Settings], turn: AgentTurn, run: Run, answer: Answer, preview: Preview | None
+    agent: Agent[Settings], turn: AgentTurn, run: Run, hear: Hearing
 ) -> BaseException | None:
     """Take in what the agent yields, as long as the run may act. Returns what the agent raised.
 
-    SystemExit and KeyboardInterrupt from agent code must not reach the event loop, which they would end.
+    SystemExit and KeyboardInterrupt from agent code must not reach the event loop, which they would
+    end.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -400,13 +409,13 @@ async def _listen(
                 run.events += 1
                 if isinstance(event, Consumed) and event.token in run.offered:
                     run.consumed.append(event.token)
-                elif answer.apply(event) and preview is not None:
-                    preview.changed()
+                else:
+                    hear(event)
     except asyncio.CancelledError:
         raise
     except TooMuch:
         return AgentError("The answer was too long and was cut off.")
-    except BaseException as error:  # noqa: BLE001 - the one place where agent code is contained
+    except BaseException as error:
         return error
     return None
 

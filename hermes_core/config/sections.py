@@ -13,6 +13,7 @@ from hermes_core.settings import Duration, PositiveDuration, Settings
 Progress = Literal["none", "typing", "status", "full"]
 Busy = Literal["queue", "coalesce", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
+OnUnknown = Literal["repeat", "drop"]
 Reset = Literal["none", "idle", "daily"]
 Edits = Literal["ignore", "note", "new_turn"]
 AfterCrash = Literal["retry", "notify", "drop"]
@@ -78,7 +79,11 @@ class AgentSettings:
 
 
 class AccountKeys(Settings):
-    """The core's own keys of ``[platforms.X]``; the others belong to the plugin."""
+    """The core's own keys of ``[platforms.X]``; the others belong to the plugin.
+
+    `on_unknown` is for an answer that may or may not have arrived, on a platform that cannot tell:
+    send it again with a mark (at least once), or do not (at most once).
+    """
 
     enabled: bool = True
     allowed_users: tuple[str, ...] = ()
@@ -88,6 +93,7 @@ class AccountKeys(Settings):
     progress: Progress = "typing"
     agent: str | None = None
     busy: Busy | None = None
+    on_unknown: OnUnknown = "repeat"
 
 
 ACCESS_KEYS = ("allowed_users", "allowed_groups", "allow_all", "admins")

@@ -70,7 +70,8 @@ def insert(tx: Tx, arrival: Arrival) -> Stored:
 
 
 def edit(tx: Tx, session_key: str, event: Edited) -> bool:
-    """Change a message that still waits, if its own sender edits it. False when it does not wait."""
+    """Change a message that still waits, if its own sender edits it. False when it does not
+    wait."""
     row = _waiting_message(tx, session_key, event.message_id, event.sender.id)
     if row is None:
         return False
@@ -104,7 +105,8 @@ def end(tx: Tx, sequence: int, reason: str, now: float) -> None:
 
 
 def end_waiting(tx: Tx, session_key: str, reason: str, now: float, before: int) -> int:
-    """End the rows of a session that wait and came before the sequence `before`. How many there were."""
+    """End the rows of a session that wait and came before the sequence `before`. How many there
+    were."""
     cursor = tx.execute(
         "UPDATE inbox SET state = 'done', reason = ?, ended_at = ?"
         " WHERE session_key = ? AND state = 'waiting' AND sequence < ?",
@@ -114,7 +116,8 @@ def end_waiting(tx: Tx, session_key: str, reason: str, now: float, before: int) 
 
 
 def waiting_keys(tx: Tx) -> list[tuple[str, int, int]]:
-    """Every session with waiting rows, its highest waiting sequence and their number. For recovery."""
+    """Every session with waiting rows, its highest waiting sequence and their number. For
+    recovery."""
     return tx.execute(
         "SELECT session_key, MAX(sequence), COUNT(*) FROM inbox WHERE state = 'waiting'"
         " GROUP BY session_key ORDER BY MIN(sequence)"

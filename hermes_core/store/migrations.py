@@ -1,7 +1,7 @@
 """Forward migrations of the state database, all in one transaction, with a backup first.
 
-Each step is plain SQL that PostgreSQL takes as well, apart from the type of the serial keys. A step that
-has shipped is never edited; a new one is appended.
+Each step is plain SQL that PostgreSQL takes as well, apart from the type of the serial keys. A step
+that has shipped is never edited; a new one is appended.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
             UNIQUE (session_key, generation))""",
         """CREATE TABLE message (
             id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
-            turn_id TEXT NOT NULL, role TEXT NOT NULL, hidden INTEGER NOT NULL DEFAULT 0, sender_id TEXT NOT NULL DEFAULT '',
-            sender_name TEXT NOT NULL DEFAULT '', text TEXT NOT NULL, created_at REAL NOT NULL)""",
+            turn_id TEXT NOT NULL, role TEXT NOT NULL, hidden INTEGER NOT NULL DEFAULT 0, sender_id
+            TEXT NOT NULL DEFAULT '', sender_name TEXT NOT NULL DEFAULT '', text TEXT NOT NULL,
+            created_at REAL NOT NULL)""",
         "CREATE INDEX message_session ON message (session_id, id)",
         """CREATE TABLE turn (
             id TEXT NOT NULL PRIMARY KEY, session_id TEXT NOT NULL, session_key TEXT NOT NULL,
@@ -49,11 +50,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
             account TEXT NOT NULL, chat_id TEXT NOT NULL, session_key TEXT NOT NULL, turn_id TEXT,
             payload BLOB NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-            edits TEXT NOT NULL DEFAULT '', message_id TEXT NOT NULL DEFAULT '',
-            reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL, expires_at REAL NOT NULL,
-            ended_at REAL)""",
+            edits TEXT NOT NULL DEFAULT '', doubtful INTEGER NOT NULL DEFAULT 0, message_id TEXT NOT
+            NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL, expires_at
+            REAL NOT NULL, ended_at REAL)""",
         """CREATE INDEX outbox_open ON outbox (account, chat_id, sequence)
             WHERE state IN ('pending', 'attempting')""",
+        """CREATE TABLE pause (
+            account TEXT NOT NULL, chat_id TEXT NOT NULL, seconds REAL NOT NULL,
+            until REAL NOT NULL, PRIMARY KEY (account, chat_id))""",
         """CREATE TABLE denied (
             id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
             chat_id TEXT NOT NULL, sender_id TEXT NOT NULL, reason TEXT NOT NULL,
@@ -67,7 +71,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring an open database up to the newest schema. Raises NewerSchema and leaves a newer file alone."""
+    """Bring an open database up to the newest schema. Raises NewerSchema and leaves a newer file
+    alone."""
     version = _version(connection)
     require_known(version, path)
     if version == len(STEPS):

@@ -1,7 +1,8 @@
 """The tables as peewee models, for everything that is not on the hot path.
 
-The models are not bound to a database: several profiles live in one process. Bind a query where it runs,
-``Session.select().bind(database)``. The schema itself is made by `migrations.py`; a test holds the two together.
+The models are not bound to a database: several profiles live in one process. Bind a query where it
+runs, ``Session.select().bind(database)``. The schema itself is made by `migrations.py`; a test
+holds the two together.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Message(pw.Model):
 
 
 class Turn(pw.Model):
-    """One run of an agent. `state`: running, answered, silent, failed, cancelled, timed_out, interrupted."""
+    """One run of an agent. `state`: running, answered, silent, failed, cancelled, timed_out,
+    interrupted."""
 
     id = pw.TextField(primary_key=True)
     session_id = pw.TextField()
@@ -81,7 +83,8 @@ class Inbox(pw.Model):
 
 
 class Outbox(pw.Model):
-    """Messages to be sent. `state`: pending, attempting, delivered, failed, expired."""
+    """Messages to be sent. `state`: pending, attempting, delivered, failed, expired,
+    unknown."""
 
     sequence = pw.AutoField()
     id = pw.TextField()
@@ -93,11 +96,24 @@ class Outbox(pw.Model):
     state = pw.TextField()
     attempts = pw.IntegerField(default=0)
     edits = pw.TextField(default="")
+    doubtful = pw.BooleanField(default=False)
     message_id = pw.TextField(default="")
     reason = pw.TextField(default="")
     created_at = pw.FloatField()
     expires_at = pw.FloatField()
     ended_at = pw.FloatField(null=True)
+
+
+class Pause(pw.Model):
+    """Pauses that platforms asked for; `chat_id` is empty for a whole account."""
+
+    account = pw.TextField()
+    chat_id = pw.TextField()
+    seconds = pw.FloatField()
+    until = pw.FloatField()
+
+    class Meta:
+        primary_key = pw.CompositeKey("account", "chat_id")
 
 
 class Denied(pw.Model):
@@ -131,6 +147,7 @@ MODELS: tuple[type[pw.Model], ...] = (
     Turn,
     Inbox,
     Outbox,
+    Pause,
     Denied,
     Kv,
 )

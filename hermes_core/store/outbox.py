@@ -23,7 +23,8 @@ class Chat(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """A message that is decided to be sent. `edits` is the platform id of the preview it completes."""
+    """A message that is decided to be sent. `edits` is the platform id of the preview it
+    completes."""
 
     message: Outbound
     session_key: str
@@ -34,7 +35,10 @@ class NewRow:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row whose attempt is committed: the adapter may be called for it, once."""
+    """A row whose attempt is committed: the adapter may be called for it, once.
+
+    `doubtful` says that an earlier attempt may have arrived.
+    """
 
     sequence: int
     message: Outbound
@@ -42,6 +46,7 @@ class Row:
     turn_id: str | None
     attempts: int
     edits: str
+    doubtful: bool
     expires_at: float
 
 
@@ -54,12 +59,14 @@ class Appended:
     claimed: Row | None
 
 
-Ended = Literal["delivered", "failed", "expired"]
+Ended = Literal["delivered", "failed", "expired", "unknown"]
+"""`failed`: not sent, and it will not be. `expired`: too old to be sent. `unknown`: nobody can
+tell."""
 
 
 def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | None:
-    """Add rows of one chat. With `claim_first` and nothing before it, the first is claimed right here,
-    which saves the transaction that would otherwise only say so."""
+    """Add rows of one chat. With `claim_first` and nothing before it, the first is claimed right
+    here, which saves the transaction that would otherwise only say so."""
     if not rows:
         return None
     address = rows[0].message.address
@@ -72,7 +79,14 @@ def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | N
         highest = _insert(tx, chat, new, claim=claim)
         if claim:
             claimed = Row(
-                highest, new.message, new.session_key, new.turn_id, 1, new.edits, new.expires_at
+                highest,
+                new.message,
+                new.session_key,
+                new.turn_id,
+                1,
+                new.edits,
+                False,
+                new.expires_at,
             )
     return Appended(chat, highest, claimed)
 
@@ -80,21 +94,33 @@ def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | N
 def claim(tx: Tx, chat: Chat) -> Row | None:
     """Commit the attempt of the oldest open row of a chat; None when there is none."""
     found = tx.execute(
-        "SELECT sequence, payload, session_key, turn_id, attempts, edits, expires_at FROM outbox"
-        " WHERE account = ? AND chat_id = ? AND state = 'pending' ORDER BY sequence LIMIT 1",
+        "SELECT sequence, payload, session_key, turn_id, attempts, edits, doubtful, expires_at"
+        " FROM outbox WHERE account = ? AND chat_id = ? AND state = 'pending'"
+        " ORDER BY sequence LIMIT 1",
         chat,
     ).fetchone()
     if found is None:
         return None
-    sequence, payload, session_key, turn_id, attempts, edits, expires_at = found
+    sequence, payload, session_key, turn_id, attempts, edits, doubtful, expires_at = found
     tx.execute(
         "UPDATE outbox SET state = 'attempting', attempts = attempts + 1 WHERE sequence = ?",
         (sequence,),
     )
-    return Row(sequence, _decode(payload), session_key, turn_id, attempts + 1, edits, expires_at)
+    return Row(
+        sequence,
+        _decode(payload),
+        session_key,
+        turn_id,
+        attempts + 1,
+        edits,
+        bool(doubtful),
+        expires_at,
+    )
 
 
-def settle(tx: Tx, sequence: int, state: Ended, now: float, message_id: str, reason: str) -> None:
+def settle(
+    tx: Tx, sequence: int, state: Ended, now: float, *, message_id: str = "", reason: str = ""
+) -> None:
     """Commit how a row ended."""
     tx.execute(
         "UPDATE outbox SET state = ?, message_id = ?, reason = ?, ended_at = ? WHERE sequence = ?",
@@ -102,21 +128,43 @@ def settle(tx: Tx, sequence: int, state: Ended, now: float, message_id: str, rea
     )
 
 
-def put_back(tx: Tx, row: Row, *, message: Outbound | None = None, spent: bool, edits: str) -> None:
-    """Make a row pending again: with a changed `message`, and with or without the attempt counted."""
+def put_back(tx: Tx, row: Row) -> None:
+    """Make a row pending again, as it is now."""
     tx.execute(
-        "UPDATE outbox SET state = 'pending', attempts = ?, payload = ?, edits = ? WHERE sequence = ?",
-        (row.attempts - (not spent), encode(message or row.message), edits, row.sequence),
+        "UPDATE outbox SET state = 'pending', attempts = ?, payload = ?, edits = ?, doubtful = ?"
+        " WHERE sequence = ?",
+        (row.attempts, encode(row.message), row.edits, int(row.doubtful), row.sequence),
     )
 
 
-def unfinished(tx: Tx) -> list[Row]:
-    """Rows whose attempt was cut by a crash: what became of them is unknown. For recovery."""
+def doubt_unfinished(tx: Tx) -> int:
+    """After a crash: what became of the attempts it cut is unknown. How many there are."""
+    cursor = tx.execute(
+        "UPDATE outbox SET state = 'pending', doubtful = 1 WHERE state = 'attempting'"
+    )
+    return cursor.rowcount
+
+
+def pause(tx: Tx, chat: Chat, seconds: float, now: float) -> None:
+    """Remember a pause that the platform asked for; `chat_id` is "" for the whole account."""
+    tx.execute(
+        "INSERT INTO pause (account, chat_id, seconds, until) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (account, chat_id)"
+        " DO UPDATE SET seconds = excluded.seconds, until = excluded.until",
+        (*chat, seconds, now + seconds),
+    )
+
+
+def pauses(tx: Tx, now: float) -> list[tuple[str, str, float]]:
+    """Account, chat and the seconds left of every pause; those that are over are deleted.
+
+    A clock that was set back does not make a pause longer than it was.
+    """
+    tx.execute("DELETE FROM pause WHERE until <= ?", (now,))
     return [
-        Row(sequence, _decode(payload), session_key, turn_id, attempts, edits, expires_at)
-        for sequence, payload, session_key, turn_id, attempts, edits, expires_at in tx.execute(
-            "SELECT sequence, payload, session_key, turn_id, attempts, edits, expires_at"
-            " FROM outbox WHERE state = 'attempting' ORDER BY sequence"
+        (account, chat_id, min(seconds, until - now))
+        for account, chat_id, seconds, until in tx.execute(
+            "SELECT account, chat_id, seconds, until FROM pause"
         ).fetchall()
     ]
 

@@ -40,6 +40,7 @@ def current(tx: Tx, session_key: str) -> tuple[str, int] | None:
 
 
 def generation(tx: Tx, session_key: str) -> int:
+    """How often the session behind a key was reset."""
     row = tx.execute(
         "SELECT generation FROM generation WHERE session_key = ?", (session_key,)
     ).fetchone()
@@ -49,7 +50,8 @@ def generation(tx: Tx, session_key: str) -> int:
 def get_or_begin(
     tx: Tx, session_key: str, generation: int, payload: bytes, now: float
 ) -> tuple[str, bool]:
-    """The session of a key and generation, and whether it begins here. `payload` is its first event."""
+    """The session of a key and generation, and whether it begins here. `payload` is its first
+    event."""
     row = tx.execute(
         "SELECT id FROM session WHERE session_key = ? AND generation = ?",
         (session_key, generation),
@@ -67,7 +69,8 @@ def get_or_begin(
 
 
 def reset(tx: Tx, session_key: str, reason: str, now: float) -> EndedSession | None:
-    """End the session behind a key; what comes next begins another. None when there was none to end."""
+    """End the session behind a key; what comes next begins another. None when there was none to
+    end."""
     found = current(tx, session_key)
     advance(tx, session_key)
     if found is None:
@@ -126,6 +129,7 @@ def earlier(tx: Tx, session_key: str, limit: int) -> list[tuple[str, float, int,
 
 
 def add_lines(tx: Tx, session_id: str, turn_id: str, lines: list[Line], now: float) -> None:
+    """Add to the transcript; `turn_id` is "" for what no turn said."""
     for line in lines:
         tx.execute(
             "INSERT INTO message (session_id, turn_id, role, sender_id, sender_name, text,"

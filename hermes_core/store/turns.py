@@ -186,9 +186,9 @@ def interrupt(
 ) -> list[Cut]:
     """End running turns without an answer and put their rows back to the head of the queue.
 
-    `turn_id` names one turn (the gateway stops); without it all running turns are meant (it crashed).
-    After a crash, a row that was given to the agent `attempts` times ends as dead instead: it may be the
-    cause.
+    `turn_id` names one turn (the gateway stops); without it all running turns are meant (it
+    crashed). After a crash, a row that was given to the agent `attempts` times ends as dead
+    instead: it may be the cause.
     """
     found = tx.execute(
         "SELECT turn.id, turn.session_key, inbox.sequence, inbox.payload, inbox.attempts FROM turn"
