@@ -65,6 +65,7 @@ class Site:
         self.tally = ledger.tally(plugin.name, hook.spec.name)
         self.breaker = Breaker(self.tally)
         self.reported: set[type[BaseException]] = set()
+        self.lingering = 0
         self._function = hook.function
         self._arguments = hook.arguments
 
@@ -75,7 +76,7 @@ class Site:
     @property
     def is_clogged(self) -> bool:
         """Whether so many late calls linger that another one would be one too many."""
-        return self.tally.abandoned >= MAX_ABANDONED
+        return self.lingering >= MAX_ABANDONED
 
 
 class Caller:
@@ -236,9 +237,11 @@ class Caller:
         def gone(_: object) -> None:
             coroutine.close()  # in case that it never began
             del self._abandoned[task]
+            site.lingering -= 1
             site.tally.abandoned -= 1
 
         task.cancel()
+        site.lingering += 1
         site.tally.abandoned += 1
         self._abandoned[task] = (site, time.monotonic())
         task.add_done_callback(gone)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,8 @@ from hermes_core.platforms import Adapter
 
 _MARK = "hermes_impl"
 """Where `hookimpl` leaves its options, as pluggy names it."""
+
+_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType)
 
 MODULE_KINDS = frozenset({"collect", "decide", "notify"})
 """The kinds of hook that a plugin's module implements; the rest are for adapters."""
@@ -56,14 +59,11 @@ class _Member(msgspec.Struct, frozen=True):
 
     @property
     def mark(self) -> dict[str, object] | None:
-        for holder in (self.raw, getattr(self.raw, "__func__", None)):
-            try:
-                mark = object.__getattribute__(holder, "__dict__").get(_MARK)
-            except AttributeError:
-                continue
-            if isinstance(mark, dict):
-                return mark
-        return None
+        raw: Any = self.raw
+        mark = _own_dict(raw).get(_MARK)
+        if mark is None and _is_a(raw, staticmethod, classmethod, MethodType):
+            mark = _own_dict(raw.__func__).get(_MARK)
+        return mark if isinstance(mark, dict) else None
 
 
 def inspect_plugin(plugin: object) -> Findings:
@@ -100,7 +100,7 @@ def _examine(
     plain: dict[str, _Member] = {}
     for member in members:
         if member.mark is None:
-            if member.name not in seen and inspect.isroutine(member.bound):
+            if member.name not in seen and _is_a(member.bound, *_FUNCTIONS):
                 plain[member.name] = member
         elif member.name in plain:
             findings.faults.append(
@@ -122,7 +122,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def _of_module(module: ModuleType) -> Iterator[_Member]:
     for name, value in list(vars(module).items()):
-        imported = inspect.isfunction(value) and value.__module__ != module.__name__
+        imported = _is_a(value, FunctionType) and value.__module__ != module.__name__
         member = _Member(name, value, value)
         if not imported or member.mark is not None:
             yield member
@@ -134,20 +134,27 @@ def _of_instance(owner: object) -> Iterator[_Member]:
         cls, instance = owner, object()
     else:
         cls, instance = type(owner), owner
-        yield from (_Member(name, raw, raw) for name, raw in _own_dict(owner).items())
+        yield from (_Member(name, raw, raw) for name, raw in list(_own_dict(owner).items()))
     for base in cls.__mro__:
         for name, raw in list(vars(base).items()):
-            if isinstance(raw, FunctionType | staticmethod | classmethod):
+            if _is_a(raw, FunctionType, staticmethod, classmethod):
                 yield _Member(name, raw, raw.__get__(instance, cls), base)
             else:
                 yield _Member(name, raw, raw, base)
 
 
-def _own_dict(owner: object) -> dict[str, object]:
+def _is_a(thing: Any, *kinds: type) -> bool:
+    """As `isinstance`, which may run code of the thing's class."""
+    return issubclass(type(thing), kinds)
+
+
+def _own_dict(owner: object) -> Mapping[str, object]:
+    """What is stored in `owner` itself. Runs no code of its class, which may be a lazy proxy."""
     try:
-        return dict(object.__getattribute__(owner, "__dict__"))
+        found = object.__getattribute__(owner, "__dict__")
     except AttributeError:
         return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def _judge(findings: Findings, member: _Member, kinds: Collection[str]) -> None:
@@ -155,7 +162,7 @@ def _judge(findings: Findings, member: _Member, kinds: Collection[str]) -> None:
     mark = member.mark or {}
     hook = str(mark.get("specname") or member.name)
     spec = ALL.get(hook)
-    if not inspect.isroutine(member.bound):
+    if not _is_a(member.bound, *_FUNCTIONS):
         findings.faults.append(f"{member.name} is marked @hookimpl and is not a function")
     elif mark.get("wrapper") or mark.get("hookwrapper"):
         findings.faults.append(f"{member.name} is a wrapper; hooks of Hermes have no wrappers")
@@ -174,7 +181,8 @@ def _judge(findings: Findings, member: _Member, kinds: Collection[str]) -> None:
     else:
         known = parameters(spec.function)
         arguments = tuple(name for name in parameters(member.bound) if name in known)
-        findings.hooks[hook] = Implementation(spec, member.bound, arguments, mark)
+        function: Any = member.bound
+        findings.hooks[hook] = Implementation(spec, function, arguments, mark)
 
 
 def _faults(member: _Member, spec: Spec[..., object]) -> Iterator[str]:

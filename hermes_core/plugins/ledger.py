@@ -11,7 +11,7 @@ FAILURES = 5
 PAUSE = 60.0
 """Seconds for which it is left out. Then one call tries whether it works again."""
 MAX_ABANDONED = 3
-"""Late calls of one hook of one plugin that may linger before it is no longer called."""
+"""Late calls of one hook of one plugin, or adapter, that may linger before no more are made."""
 
 
 class Tally(msgspec.Struct):

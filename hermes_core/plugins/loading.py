@@ -159,11 +159,11 @@ class _Loader:
             holder = self._plugins[source.name].label
             raise PluginError(f"the plugin name {source.name!r} is taken by {holder}")
         thing, seconds = self._obtain(source)
-        findings = inspect_plugin(thing)
+        findings = self._contain(inspect_plugin, thing, "cannot be looked into: ")
         if findings.faults:
             raise PluginError("; ".join(findings.faults))
-        platforms = declarations.platforms(self._ask(findings.hooks.get("platforms")))
-        agents = declarations.agents(self._ask(findings.hooks.get("agents")))
+        platforms = self._declared(declarations.platforms, findings.hooks.get("platforms"))
+        agents = self._declared(declarations.agents, findings.hooks.get("agents"))
         self._registry.add(source.name, findings.hooks)
         try:
             self._claims.claim(source.label, _names(platforms, agents))
@@ -198,10 +198,15 @@ class _Loader:
             _log.warning("plugin %s took %.1f s to import", source.label, seconds)
         return thing, seconds
 
-    def _ask(self, hook: Implementation | None) -> object:
+    def _declared(self, check: Callable[[object], list[T]], hook: Implementation | None) -> list[T]:
         if hook is None:
             return []
-        return self._interrupts.contain(hook.function, f"{hook.spec.name} raised ")
+        value = self._interrupts.contain(hook.function, f"{hook.spec.name} raised ")
+        return self._contain(check, value, f"what {hook.spec.name} returned cannot be used: ")
+
+    def _contain(self, check: Callable[[object], T], thing: object, what: str) -> T:
+        """Check a thing of the plugin, whose own code may be called by that."""
+        return self._interrupts.contain(lambda: check(thing), what)
 
 
 def _names(platforms: list[Platform], agents: list[AgentType]) -> list[tuple[str, str]]:

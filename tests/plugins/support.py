@@ -63,11 +63,11 @@ class Installer:
             (info / "entry_points.txt").write_text(entries)
 
 
-def plugin(name: str = "demo", **functions: Callable[..., object]) -> ModuleType:
-    """A module with these hook implementations, which have to be marked already."""
+def plugin(name: str = "demo", **members: object) -> ModuleType:
+    """A module with these members; hook implementations have to be marked already."""
     module = ModuleType(name)
-    for function_name, function in functions.items():
-        setattr(module, function_name, function)
+    for member, value in members.items():
+        setattr(module, member, value)
     return module
 
 

@@ -114,6 +114,8 @@ def test_a_late_call_is_a_time_out_and_several_that_linger_are_enough() -> None:
         tally = hooks.stats["line", "set_typing"]
         assert (tally.calls, tally.timeouts, tally.skipped) == (3, 3, 1)
         assert len(hooks.abandoned) == 3
+        other = hooks.adapter_calls(Plugin("line", "hermes-plugin-line", "1"), Line())
+        assert await other.call(specs.connect, is_reconnect=False) == "me"
         line.release.set()
         await settle()
         await typing(calls)

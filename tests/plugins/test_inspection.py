@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -149,6 +150,17 @@ def test_a_function_that_is_not_marked_is_told(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING):
         hooks_of(module)
     assert "on_turn_start is not marked @hookimpl and is not called" in caplog.text
+
+
+def test_a_module_may_hold_anything() -> None:
+    class Proxy:
+        def __getattribute__(self, name: str) -> object:
+            raise RuntimeError("no context")
+
+    @hookimpl
+    def on_turn_end() -> None: ...
+
+    assert len(hooks_of(plugin(on_turn_end=on_turn_end, proxy=Proxy(), mocked=Mock())).plugins) == 1
 
 
 def test_an_instance_may_be_a_plugin() -> None:
