@@ -6,19 +6,17 @@ Looking creates nothing; `Home.ensure` does.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_core.errors import ConfigError, HermesError
+from hermes_core.names import DEFAULT_PROFILE, profile_name_problem
 from hermes_core.supervision.control.address import socket_path
 from hermes_core.supervision.lock import LOCK_NAME
 from hermes_core.supervision.trouble import cannot
 
-DEFAULT_PROFILE = "default"
 _APPLICATION = "hermes-gateway"
 """The name of the directories. Another program uses the shorter one."""
-_PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -102,11 +100,8 @@ def _resolve(path: Path) -> Path:
 def _of_profile(root: Path, profile: str) -> Path:
     if profile == DEFAULT_PROFILE:
         return root
-    if not _PROFILE_NAME.fullmatch(profile):
-        raise ConfigError(
-            f"{profile!r:.80} is not a profile name",
-            remedy="use lower-case letters, digits, - and _, at most 63",
-        )
+    if problem := profile_name_problem(profile):
+        raise ConfigError(problem)
     return root / "profiles" / profile
 
 

@@ -119,7 +119,7 @@ def test_version(hermes: Hermes) -> None:
         (("--nonsense",), "No such option"),
         (("paths", "--nonsense"), "No such option"),
         (("--profile",), "requires an argument"),
-        (("--profile", "../x", "paths"), "not a profile name"),
+        (("--profile", "../x", "paths"), "cannot name a profile"),
     ],
 )
 def test_wrong_usage_is_exit_2(hermes: Hermes, arguments: tuple[str, ...], said: str) -> None:
