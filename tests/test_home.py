@@ -78,7 +78,7 @@ def test_one_directory_is_one_home_however_it_is_written(
 def test_a_profile_never_leads_out_of_the_home(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     for directory in (home.config_dir, home.state_dir):
-        with pytest.raises(ConfigError, match="not a profile name"):
+        with pytest.raises(ConfigError, match="cannot name a profile"):
             directory(name)
 
 
