@@ -12,10 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+from hermes_core import hookimpl
+from hermes_core import hookspecs as specs
 from hermes_core.events import GatewayInfo, PlatformInfo
-from hermes_core.plugins import Hooks, load_plugins
+from hermes_core.plugins import Hooks, Plugin, load_plugins
 
 T = TypeVar("T")
+
+ANY: Any = None
 
 FITTING = ("hermes-gateway[hooks-1]>=0.1",)
 GATEWAY = GatewayInfo(version="1", pid=1, profiles=("default",))
@@ -74,6 +78,26 @@ def plugin(name: str = "demo", **members: object) -> ModuleType:
 def hooks_of(*plugins: object, **options: Any) -> Hooks:
     """The runner of these plugins and of no installed one."""
     return load_plugins(extra=plugins, path=(), **options)
+
+
+def judge(name: str, verdict: object, seen: list[str] | None = None) -> object:
+    """A plugin whose `authorize` returns or raises `verdict`."""
+
+    @hookimpl
+    def authorize(sender: object) -> object:
+        if seen is not None:
+            seen.append(name)
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict
+
+    return plugin(name, authorize=authorize)
+
+
+async def authorize(hooks: Hooks, ask: Callable[[Plugin], bool] | None = None) -> list[object]:
+    """The answers of `authorize`; an error as its text."""
+    answers = await hooks.decide(specs.authorize, ask, scope=ANY, sender=ANY, address=ANY)
+    return [answer.value if answer.error is None else str(answer.error) for answer in answers]
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
