@@ -121,14 +121,18 @@ class Store:
         return await self._loop.run_in_executor(self._readers, self._read, query)
 
     def _read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
+        try:
+            return query(self._reader())
+        except (sqlite3.Error, pw.PeeweeException) as error:
+            raise cannot_use(self.path, error) from error
+
+    def _reader(self) -> pw.SqliteDatabase:
+        """The connection of this reader thread."""
         database: pw.SqliteDatabase | None = getattr(self._local, "database", None)
         if database is None:
             database = self._local.database = open_reader(self.path)
             self._reading.append(database)
-        try:
-            return query(database)
-        except (sqlite3.Error, pw.PeeweeException) as error:
-            raise cannot_use(self.path, error) from error
+        return database
 
     def _write_forever(self, opened: asyncio.Future[None]) -> None:
         try:
