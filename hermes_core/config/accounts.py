@@ -122,10 +122,10 @@ class AccountReader:
     ) -> Iterator[AccountSettings]:
         """One account or, when it is switched off or has faults, none."""
         fields = plugin_fields(platform)
-        self.converter.unknown_keys(written, [*RESERVED_KEYS - {"accounts"}, *fields], path)
         values = {**base, **written}
         if values.get("enabled") is False:
             return
+        self.converter.unknown_keys(written, [*RESERVED_KEYS - {"accounts"}, *fields], path)
         core = {key: value for key, value in values.items() if key in RESERVED_KEYS}
         plugin = {key: value for key, value in values.items() if key in fields}
         keys = self.converter.section(AccountKeys, core, path)
