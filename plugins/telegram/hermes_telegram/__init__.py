@@ -1,0 +1,41 @@
+"""Telegram as a chat platform. Light to import: the client is loaded when an account connects."""
+
+from __future__ import annotations
+
+from hermes_core import Platform, hookimpl, utf16_length
+from hermes_telegram.adapter import TelegramAdapter
+from hermes_telegram.settings import TelegramSettings
+
+MAX_TEXT = 4096
+"""UTF-16 code units of one message (Bot API, sendMessage: 1-4096 characters after parsing)."""
+RATE = 30.0
+"""Messages per second of one bot, from Telegram's FAQ for bots."""
+CHAT_RATE = 1.0
+"""Messages per second in one chat, from the same place."""
+EDIT_INTERVAL = 1.5
+"""Seconds between two edits of a preview: edits share the chat's rate with messages."""
+
+
+def declare(adapter: type[TelegramAdapter] = TelegramAdapter) -> Platform:
+    """The platform, spoken by `adapter`."""
+    return Platform(
+        name="telegram",
+        adapter=adapter,
+        settings=TelegramSettings,
+        max_length=MAX_TEXT,
+        length=utf16_length,
+        edit=True,
+        edit_interval=EDIT_INTERVAL,
+        rate=RATE,
+        chat_rate=CHAT_RATE,
+        hint=(
+            "Telegram shows Markdown: bold, italic, strikethrough, links, quotes, code with a"
+            " language. Tables are shown as they are written; images are links."
+        ),
+    )
+
+
+@hookimpl
+def platforms() -> list[Platform]:
+    """The one platform of this plugin."""
+    return [declare()]

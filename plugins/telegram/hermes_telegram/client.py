@@ -1,0 +1,191 @@
+"""The Bot API client: the library's `Bot`, with our own requests and without its updater.
+
+Its updater acknowledges updates before anybody has processed them, and so is not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import msgspec
+from telegram import Bot
+from telegram.error import TelegramError
+from telegram.request import BaseRequest, HTTPXRequest, RequestData
+
+from hermes_core import AccountFailed
+from hermes_telegram.settings import TelegramSettings
+from hermes_telegram.wire import UPDATE_KINDS, Update, decode_answer
+
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 15.0
+"""Below the 30 seconds that `connect` has, which asks two or three questions."""
+UPLOAD_TIMEOUT = 45.0
+"""Below the 60 seconds that `send` has."""
+CONNECTIONS = 64
+_TOKEN = re.compile(r"[!-.0-~]+")
+"""Anything visible but a slash; more is for the server to judge."""
+_Default = BaseRequest.DEFAULT_NONE
+
+
+class NotBotApi(TelegramError):
+    """An answer came, but not from a Bot API server: a gateway's error page, say."""
+
+
+class Flood(TelegramError):
+    """Telegram wants a pause of `seconds`.
+
+    The library's own error for it warns on every use about a coming change of its type.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"flood control for {seconds:g} s")
+        self.seconds = seconds
+
+
+class Request(HTTPXRequest):
+    """Sends requests; says what a bad answer was, without printing it."""
+
+    async def do_request(  # noqa: PLR0917 - the signature is the library's
+        self,
+        url: str,
+        method: str,
+        request_data: RequestData | None = None,
+        read_timeout: Any = _Default,
+        write_timeout: Any = _Default,
+        connect_timeout: Any = _Default,
+        pool_timeout: Any = _Default,
+    ) -> tuple[int, bytes]:
+        code, payload = await super().do_request(
+            url, method, request_data, read_timeout, write_timeout, connect_timeout, pool_timeout
+        )
+        if code == httpx.codes.TOO_MANY_REQUESTS:
+            raise Flood(_retry_after(payload))
+        return code, payload
+
+    @staticmethod
+    def parse_json_payload(payload: bytes) -> dict[str, Any]:
+        """The answer as an object. The library would log one that is none, whatever it holds."""
+        try:
+            answer = msgspec.json.decode(payload)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or ("ok" not in answer):
+            raise NotBotApi("the answer is not one of a Bot API server")
+        if answer["ok"] is True and "result" not in answer:
+            raise NotBotApi("the answer has no result")
+        return answer
+
+
+class _UpdatesRequest(Request):
+    """Keeps the body of an answer for ourselves and shows the library an empty one."""
+
+    body = b""
+
+    async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
+        code, payload = await super().do_request(*args, **kwargs)
+        if code != httpx.codes.OK:
+            return code, payload
+        self.parse_json_payload(payload)
+        self.body = payload
+        return code, b'{"ok":true,"result":[]}'
+
+
+class Client:
+    """One bot's connections: `bot` for calls, `updates` for the one question that stays open."""
+
+    def __init__(self, settings: TelegramSettings) -> None:
+        """Raises AccountFailed for settings that can never work."""
+        token = settings.token.reveal()
+        if not _TOKEN.fullmatch(token):
+            raise AccountFailed("the token is empty or has characters that no token has")
+        _quieten()
+        self._token = token
+        proxy = _proxy(settings)
+        self._updates = _UpdatesRequest(
+            connection_pool_size=1,
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            proxy=proxy,
+        )
+        self._calls = Request(
+            connection_pool_size=CONNECTIONS,
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            write_timeout=READ_TIMEOUT,
+            media_write_timeout=UPLOAD_TIMEOUT,
+            pool_timeout=READ_TIMEOUT,
+            proxy=proxy,
+        )
+        root = settings.base_url.rstrip("/")
+        self.bot = Bot(
+            token,
+            base_url=f"{root}/bot",
+            base_file_url=f"{root}/file/bot",
+            request=self._calls,
+            get_updates_request=self._updates,
+            local_mode=settings.local_mode,
+        )
+
+    async def updates(
+        self, offset: int | None, timeout: int, limit: int | None = None
+    ) -> Sequence[Update]:
+        """Ask for updates; Telegram waits up to `timeout` seconds for the first one.
+
+        One question at a time. Everything below `offset` is confirmed by it, and gone. Raises
+        TelegramError.
+        """
+        await self.bot.get_updates(
+            offset=offset, timeout=timeout, limit=limit, allowed_updates=UPDATE_KINDS
+        )
+        try:
+            return decode_answer(self._updates.body)
+        except ValueError as error:
+            raise NotBotApi("the answer is not a list of updates") from error
+
+    async def renew_updates(self) -> None:
+        """Give up the connection that questions are asked on; the next one makes another."""
+        await self._updates.shutdown()
+        await self._updates.initialize()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await asyncio.gather(self._updates.shutdown(), self._calls.shutdown())
+
+    def redact(self, text: str) -> str:
+        """`text` without the token."""
+        return text.replace(self._token, "***")
+
+
+def _retry_after(payload: bytes) -> float:
+    """The pause that a 429 names; a second if it does not (a proxy's own limit, say)."""
+    try:
+        seconds = float(msgspec.json.decode(payload)["parameters"]["retry_after"])
+    except (ValueError, KeyError, TypeError):
+        return 1.0
+    return min(max(seconds, 0.0), 86_400.0)
+
+
+def _proxy(settings: TelegramSettings) -> httpx.Proxy | None:
+    if not settings.proxy:
+        return None
+    auth = None
+    if settings.proxy_auth is not None:
+        user, _, password = settings.proxy_auth.reveal().partition(":")
+        auth = (user, password)
+    try:
+        return httpx.Proxy(settings.proxy, auth=auth)
+    except (ValueError, httpx.InvalidURL) as error:
+        raise AccountFailed("proxy is not the address of a proxy") from error
+
+
+def _quieten() -> None:
+    """URLs of the Bot API hold the token, and these libraries log them below WARNING."""
+    for name in ("httpx", "httpcore", "telegram"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)

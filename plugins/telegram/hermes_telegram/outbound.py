@@ -1,0 +1,296 @@
+"""Messages of the contract to calls of the Bot API."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from telegram import LinkPreviewOptions, MessageEntity, ReplyParameters
+from telegram import Message as Sent
+from telegram.constants import ChatAction, FileSizeLimit, MessageLimit
+from telegram.error import ChatMigrated, TelegramError
+
+from hermes_core import (
+    Address,
+    Outbound,
+    OutboundAttachment,
+    OutcomeUnknown,
+    Receipt,
+    SendRejected,
+    utf16_length,
+)
+from hermes_telegram.client import Client
+from hermes_telegram.failures import is_bad_format, is_thread_gone, is_unchanged, translate
+from hermes_telegram.render import Rendered, render
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Call = Callable[["Target"], Awaitable[T]]
+MAX_MOVED = 1000
+"""Groups whose new id is remembered."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a call goes."""
+
+    chat_id: int
+    thread_id: int | None = None
+
+
+class Sender:
+    """Sends and edits for one bot. Every method raises a SendError, and nothing else."""
+
+    def __init__(self, client: Client, *, link_previews: bool) -> None:
+        self._bot = client.bot
+        self._redact = client.redact
+        self._previews = None if link_previews else LinkPreviewOptions(is_disabled=True)
+        self._moved: OrderedDict[int, int] = OrderedDict()
+
+    async def send(self, message: Outbound) -> Receipt:
+        """A text, with or without files."""
+        target = self._target(message.address)
+        reply = _reply(message.reply_to)
+        if message.attachments:
+            return await self._send_files(message, target, reply)
+        return await self._send_text(message.text, target, reply)
+
+    async def edit(self, message_id: str, message: Outbound) -> Receipt:
+        """A new text for an earlier message. That it reads so already is success."""
+        number = _message_number(message_id)
+
+        async def call(target: Target, text: Rendered) -> None:
+            await self._bot.edit_message_text(
+                text=text.text,
+                chat_id=target.chat_id,
+                message_id=number,
+                entities=_entities(text),
+                link_preview_options=self._previews,
+            )
+
+        try:
+            await self._formatted(message.text, self._target(message.address), call)
+        except SendRejected as error:
+            if error.__cause__ is None or not is_unchanged(_cause(error)):
+                raise
+        return Receipt(message_id=message_id)
+
+    async def typing(self, address: Address) -> None:
+        """Show for some seconds that an answer is being written."""
+
+        async def call(target: Target) -> None:
+            await self._bot.send_chat_action(
+                target.chat_id, ChatAction.TYPING, message_thread_id=target.thread_id
+            )
+
+        await self._reach(self._target(address), call)
+
+    async def delete(self, address: Address, message_id: str) -> None:
+        """Take an own message back."""
+        number = _message_number(message_id)
+
+        async def call(target: Target) -> None:
+            await self._bot.delete_message(target.chat_id, number)
+
+        await self._reach(self._target(address), call)
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put a reaction on a message; "" takes it off."""
+        number = _message_number(message_id)
+
+        async def call(target: Target) -> None:
+            await self._bot.set_message_reaction(target.chat_id, number, emoji or None)
+
+        await self._reach(self._target(address), call)
+
+    async def fetch(self, file_id: str, path: str) -> None:
+        """Put the file behind an attachment's handle at `path`."""
+        limit = FileSizeLimit.FILESIZE_DOWNLOAD
+        try:
+            file = await self._bot.get_file(file_id)
+            if file.file_size is not None and file.file_size > limit:
+                raise SendRejected(f"the file is larger than {limit // 1_000_000} MB")
+            await file.download_to_drive(path)
+        except TelegramError as error:
+            raise self._failure(error) from error
+
+    # ── text ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _send_text(self, text: str, target: Target, reply: ReplyParameters | None) -> Receipt:
+        async def call(to: Target, rendered: Rendered) -> Sent:
+            return await self._bot.send_message(
+                to.chat_id,
+                rendered.text,
+                entities=_entities(rendered),
+                message_thread_id=to.thread_id,
+                reply_parameters=reply,
+                link_preview_options=self._previews,
+            )
+
+        return _receipt(await self._formatted(text, target, call))
+
+    async def _formatted(
+        self, text: str, target: Target, call: Callable[[Target, Rendered], Awaitable[T]]
+    ) -> T:
+        """With formatting, and should that be what is refused, once without."""
+        text = _sendable(text)
+        try:
+            return await self._reach(target, lambda to: call(to, render(text)))
+        except SendRejected as error:
+            if not is_bad_format(_cause(error)):
+                raise
+        log.warning("Telegram refused the formatting of a message: it is sent as plain text")
+        return await self._reach(target, lambda to: call(to, Rendered(text)))
+
+    # ── files ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _send_files(
+        self, message: Outbound, target: Target, reply: ReplyParameters | None
+    ) -> Receipt:
+        """A short text is the caption of the first file, a longer one goes before it."""
+        text = _sendable(message.text)
+        fits = utf16_length(text) <= MessageLimit.CAPTION_LENGTH
+        receipt: Receipt | None = None
+        try:
+            if text.strip() and not fits:
+                receipt = await self._send_text(text, target, reply)
+            for number, file in enumerate(message.attachments):
+                caption = render(text) if fits and number == 0 and text.strip() else Rendered("")
+                sent = await self._send_file(file, caption, target, reply)
+                receipt = receipt or sent
+        except Exception as error:
+            if receipt is None:
+                raise
+            raise OutcomeUnknown(f"sent in part only: {error}") from error
+        return receipt or Receipt()
+
+    async def _send_file(
+        self,
+        file: OutboundAttachment,
+        caption: Rendered,
+        target: Target,
+        reply: ReplyParameters | None,
+    ) -> Receipt:
+        path = Path(file.path)
+        method, field = _method(file.media_type, path)
+        send: Callable[..., Awaitable[Sent]] = getattr(self._bot, method)
+
+        async def call(to: Target) -> Sent:
+            # The path is given, not an open file: a second attempt reads from the beginning.
+            values: dict[str, Any] = {field: path}
+            if field != "voice":
+                values["filename"] = file.name
+            return await send(
+                to.chat_id,
+                caption=caption.text or None,
+                caption_entities=_entities(caption),
+                message_thread_id=to.thread_id,
+                reply_parameters=reply,
+                **values,
+            )
+
+        try:
+            return _receipt(await self._reach(target, call))
+        except OSError as error:
+            raise SendRejected(f"cannot read {file.name}: {error.strerror}") from error
+
+    # ── where to ─────────────────────────────────────────────────────────────────────────────────
+
+    def _target(self, address: Address) -> Target:
+        try:
+            chat_id = int(address.chat_id)
+            thread_id = None if address.thread_id is None else int(address.thread_id)
+        except ValueError:
+            raise SendRejected("this is no Telegram chat", kind="not_found") from None
+        return Target(self._moved.get(chat_id, chat_id), thread_id)
+
+    async def _reach(self, target: Target, call: Call[T]) -> T:
+        """Call, following a group that has moved, and out of a topic that is gone. Each once."""
+        try:
+            return await call(target)
+        except ChatMigrated as error:
+            self._remember(target.chat_id, error.new_chat_id)
+            target = Target(error.new_chat_id, target.thread_id)
+        except TelegramError as error:
+            if target.thread_id is None or not is_thread_gone(error):
+                raise self._failure(error) from error
+            log.warning("a topic is gone: its message goes to the chat itself")
+            target = Target(target.chat_id)
+        try:
+            return await call(target)
+        except TelegramError as error:
+            raise self._failure(error) from error
+
+    def moved(self, old: int, new: int) -> None:
+        """Telegram said that a group has become another one."""
+        self._remember(old, new)
+
+    def _remember(self, old: int, new: int) -> None:
+        log.warning("the group %d has moved to %d", old, new)
+        self._moved[old] = new
+        while len(self._moved) > MAX_MOVED:
+            self._moved.popitem(last=False)
+
+    def _failure(self, error: TelegramError) -> Exception:
+        """What the core is told. The token is in no message of the library's, but make sure."""
+        failure = translate(error)
+        failure.what = self._redact(failure.what)
+        return failure
+
+
+def _cause(error: Exception) -> Exception:
+    return error.__cause__ if isinstance(error.__cause__, Exception) else error
+
+
+def _receipt(sent: Sent) -> Receipt:
+    return Receipt(message_id=str(sent.message_id))
+
+
+def _reply(message_id: str | None) -> ReplyParameters | None:
+    """An anchor that may be gone: the answer matters more than what it hangs on."""
+    if message_id is None or not (message_id.isascii() and message_id.isdigit()):
+        return None
+    return ReplyParameters(int(message_id), allow_sending_without_reply=True)
+
+
+def _message_number(message_id: str) -> int:
+    if not (message_id.isascii() and message_id.isdigit()):
+        raise SendRejected("this is no Telegram message", kind="not_found")
+    return int(message_id)
+
+
+def _entities(rendered: Rendered) -> list[MessageEntity] | None:
+    return [
+        MessageEntity(span.kind, span.offset, span.length, url=span.url, language=span.language)
+        for span in rendered.spans
+    ] or None
+
+
+def _sendable(text: str) -> str:
+    """`text` without what cannot be encoded: lone halves of surrogate pairs."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _method(media_type: str, path: Path) -> tuple[str, str]:
+    """The method for a file, and the name of its argument. What is too large for a photo, or of a
+    kind that Telegram does not play, is a document."""
+    kind = media_type.partition("/")[0]
+    if media_type in {"image/jpeg", "image/png", "image/webp"}:
+        if _size(path) <= FileSizeLimit.PHOTOSIZE_UPLOAD:
+            return "send_photo", "photo"
+    elif media_type == "audio/ogg":
+        return "send_voice", "voice"
+    elif media_type in {"audio/mpeg", "audio/mp4"} or media_type == "video/mp4":
+        return f"send_{kind}", kind
+    return "send_document", "document"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,176 @@
+"""What the Bot API sends, as far as we read it.
+
+Updates are decoded here and not by the client library, which fails a whole batch when one update in
+it has an unexpected shape: one odd message would keep the bot deaf. Unknown fields are skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+UPDATE_KINDS = (
+    "message",
+    "edited_message",
+    "channel_post",
+    "edited_channel_post",
+    "callback_query",
+    "message_reaction",
+)
+"""What is asked for. Reactions are sent only to bots that name them."""
+
+
+class User(msgspec.Struct, frozen=True):
+    id: int
+    is_bot: bool = False
+    first_name: str = ""
+    last_name: str = ""
+    username: str = ""
+
+
+class Chat(msgspec.Struct, frozen=True):
+    id: int
+    type: str = "private"
+    title: str = ""
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """`offset` and `length` are UTF-16 code units."""
+
+    type: str
+    offset: int
+    length: int
+    user: User | None = None
+
+
+class File(msgspec.Struct, frozen=True):
+    """A document, video, voice message and so on. `file_size` is in bytes."""
+
+    file_id: str
+    file_name: str = ""
+    mime_type: str = ""
+    file_size: int | None = None
+    width: int = 0
+    height: int = 0
+    emoji: str = ""
+
+
+class Quote(msgspec.Struct, frozen=True):
+    text: str = ""
+
+
+class Location(msgspec.Struct, frozen=True):
+    latitude: float
+    longitude: float
+
+
+class Contact(msgspec.Struct, frozen=True):
+    phone_number: str
+    first_name: str = ""
+    last_name: str = ""
+
+
+class Poll(msgspec.Struct, frozen=True):
+    question: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    """A message of any kind. Times are UNIX seconds."""
+
+    message_id: int
+    chat: Chat
+    date: int = 0
+    edit_date: int | None = None
+    sender: User | None = None
+    sender_chat: Chat | None = None
+    message_thread_id: int | None = None
+    is_topic_message: bool = False
+    media_group_id: str | None = None
+    reply_to_message: Message | None = None
+    quote: Quote | None = None
+    text: str = ""
+    entities: tuple[Entity, ...] = ()
+    caption: str = ""
+    caption_entities: tuple[Entity, ...] = ()
+    photo: tuple[File, ...] = ()
+    document: File | None = None
+    audio: File | None = None
+    video: File | None = None
+    voice: File | None = None
+    video_note: File | None = None
+    animation: File | None = None
+    sticker: File | None = None
+    location: Location | None = None
+    contact: Contact | None = None
+    poll: Poll | None = None
+    migrate_to_chat_id: int | None = None
+
+
+class Callback(msgspec.Struct, frozen=True, rename={"sender": "from"}):
+    id: str
+    sender: User
+    message: Message | None = None
+    data: str = ""
+
+
+class ReactionType(msgspec.Struct, frozen=True):
+    type: str
+    emoji: str = ""
+    custom_emoji_id: str = ""
+
+
+class ReactionChange(msgspec.Struct, frozen=True):
+    chat: Chat
+    message_id: int
+    date: int = 0
+    user: User | None = None
+    actor_chat: Chat | None = None
+    old_reaction: tuple[ReactionType, ...] = ()
+    new_reaction: tuple[ReactionType, ...] = ()
+
+
+class Update(msgspec.Struct, frozen=True):
+    """One thing that happened; at most one of the optional fields is there."""
+
+    update_id: int
+    message: Message | None = None
+    edited_message: Message | None = None
+    channel_post: Message | None = None
+    edited_channel_post: Message | None = None
+    callback_query: Callback | None = None
+    message_reaction: ReactionChange | None = None
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    update_id: int
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    result: tuple[msgspec.Raw, ...] = ()
+
+
+_answers = msgspec.json.Decoder(_Answer)
+_updates = msgspec.json.Decoder(Update)
+_identified = msgspec.json.Decoder(_Identified)
+
+
+def decode_update(payload: bytes | msgspec.Raw) -> Update:
+    """One update. One of a shape that we cannot read is empty apart from its id, and is logged.
+
+    Raises ValueError when not even the id can be read.
+    """
+    try:
+        return _updates.decode(payload)
+    except msgspec.ValidationError as error:
+        update_id = _identified.decode(payload).update_id
+        log.error("update %d cannot be read and is skipped: %s", update_id, error)
+        return Update(update_id)
+
+
+def decode_answer(payload: bytes) -> Sequence[Update]:
+    """The updates in the body of an answer to ``getUpdates``. Raises ValueError if it is none."""
+    return [decode_update(raw) for raw in _answers.decode(payload).result]
