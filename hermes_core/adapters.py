@@ -58,6 +58,8 @@ class Account:
         self.own_id = ""
         self.access = _access(settings, owned)
         self.on_unknown = settings.on_unknown
+        self.progress = settings.progress
+        self.streams = settings.streaming and self.platform.edit
         self.budget = Budget(self.platform.rate, self.platform.chat_rate)
         self._scope = scope
         self._hooks = hooks
@@ -68,6 +70,7 @@ class Account:
         adapter = self.platform.adapter(settings.settings, _Context(self))
         where = f"{self.name}@{scope.name}"
         self._calls = hooks.adapter_calls(owned.plugin, adapter, where=where)
+        self.types = settings.progress != "none" and self._calls.has(specs.set_typing)
 
     @property
     def connected(self) -> bool:
@@ -94,7 +97,10 @@ class Account:
 
     async def set_typing(self, address: Address, active: bool) -> None:
         """Show that an answer is being written. What goes wrong is logged and forgotten."""
-        if not self.connected or not self._calls.has(specs.set_typing):
+        now = asyncio.get_running_loop().time()
+        if not self.connected:
+            return
+        if active and self.budget.delay(address.chat_id, now) > 0:
             return
         try:
             await self._calls.call(specs.set_typing, address=address, active=active)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hermes_core.messages import (
     AgentEvent,
+    Commentary,
     Final,
     Text,
     ToolEnd,
@@ -23,13 +24,15 @@ class TooMuch(Exception):
 
 @dataclass
 class Answer:
-    """The state of an answer. `text` is what a person should have seen when the run ends well."""
+    """The state of an answer. `text` is what a person should have seen when the run ends well,
+    `status` what the agent does at the moment, in words."""
 
     pieces: list[str] = field(default_factory=list)
     final: str | None = None
     usage: Usage = field(default_factory=Usage)
     tools: dict[str, str] = field(default_factory=dict)
     said: int = 0
+    status: str = ""
 
     @property
     def text(self) -> str:
@@ -48,8 +51,11 @@ class Answer:
             return True
         if isinstance(event, Usage):
             self.usage = event
+        elif isinstance(event, Commentary):
+            self.status = event.text
         elif isinstance(event, ToolStart):
             self.tools[event.call_id] = event.name
+            self.status = f"Using {event.name} …"
         elif isinstance(event, ToolEnd):
             self.tools.pop(event.call_id, None)
         return False

@@ -53,6 +53,17 @@ class Link(Protocol):
     @property
     def on_unknown(self) -> Literal["repeat", "drop"]: ...
 
+    @property
+    def progress(self) -> Literal["none", "typing", "status", "full"]: ...
+
+    @property
+    def types(self) -> bool:
+        """Whether people see that an answer is being written."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer is shown while it is written."""
+
     async def send(self, message: Outbound) -> Receipt: ...
 
     async def edit(self, message_id: str, message: Outbound) -> Receipt: ...

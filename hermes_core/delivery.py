@@ -19,9 +19,9 @@ from hermes_core.attempts import MARKS, Again, Link, Over, Verdict, attempt
 from hermes_core.events import DeliveryInfo
 from hermes_core.ids import new_id
 from hermes_core.messages import Address, Outbound, OutboundKind
+from hermes_core.parts import split
 from hermes_core.store import outbox
 from hermes_core.store.outbox import Appended, Chat, NewRow, Row
-from hermes_core.text import split
 
 if TYPE_CHECKING:
     from hermes_core.plugins import Hooks

@@ -26,15 +26,18 @@ if TYPE_CHECKING:
         DeliveryInfo,
         DenialInfo,
         GatewayInfo,
+        HousekeepingInfo,
         MessageInfo,
         PlatformInfo,
         SessionInfo,
+        ToolCallEnd,
         TurnEnd,
         TurnInfo,
     )
     from hermes_core.messages import Address, Outbound, Receipt, Sender
     from hermes_core.platforms import Channel, Platform
     from hermes_core.profiles import ProfileScope
+    from hermes_core.services import Description, Schema, Section, Service
 
 HOOK_API = "1.0"
 
@@ -58,6 +61,44 @@ def agents() -> list[AgentType]:
     """Declare the agents that this plugin brings. ``[agent] use = NAME`` chooses one.
 
     Called once at load. A name that another plugin has taken quarantines this one.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def settings() -> list[Section]:
+    """Declare the tables of the settings file that belong to this plugin, besides those of its
+    platforms and agents.
+
+    Called once at load. A table that another plugin or the core has taken quarantines this one. A
+    service gets what its profile's file says by `ServiceContext.section` and `table_array`.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def models() -> list[Schema]:
+    """Declare the tables that this plugin keeps in the state database of every profile.
+
+    Called once at load. They are made, or brought up to date, before the services start.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def services() -> list[Service]:
+    """Declare what runs beside the conversations. Each factory is called once for each profile.
+
+    Called once at load. A name that another plugin has taken quarantines this one.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def describe(scope: ProfileScope) -> list[Description]:
+    """Say what this plugin does with hooks in a profile, for ``hermes hooks list``.
+
+    Called by commands, with the profile's settings and secrets; there need be no running gateway.
     """
     raise NotImplementedError
 
@@ -212,6 +253,11 @@ def on_turn_end(scope: ProfileScope, turn: TurnEnd) -> None:
 
 
 @hookkinds.notify(since="1.0")
+def on_tool_call_end(scope: ProfileScope, call: ToolCallEnd) -> None:
+    """An agent that reports its tools has ended using one."""
+
+
+@hookkinds.notify(since="1.0")
 def on_delivered(scope: ProfileScope, delivery: DeliveryInfo) -> None:
     """A message of the outbox was accepted by its platform and the receipt is committed."""
 
@@ -219,6 +265,11 @@ def on_delivered(scope: ProfileScope, delivery: DeliveryInfo) -> None:
 @hookkinds.notify(since="1.0")
 def on_delivery_failed(scope: ProfileScope, delivery: DeliveryInfo) -> None:
     """A message of the outbox ended without a receipt; `delivery.reason` says why."""
+
+
+@hookkinds.notify(since="1.0")
+def on_housekeeping(scope: ProfileScope, load: HousekeepingInfo) -> None:
+    """About once a minute, for each profile, busy or idle: time for what can wait."""
 
 
 ALL: dict[str, Spec[..., object]] = {

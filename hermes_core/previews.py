@@ -1,74 +1,100 @@
-"""Previews: the answer while it is being written. Never the record, at most once, allowed to
-fail."""
+"""What people see while a turn runs: the answer so far, what the agent does, that it is typing.
+
+None of it is the record. Each call is made at most once, only when the platform's pace has room for
+it, and may fail: the final text is sent all the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
+import msgspec
+
+from hermes_core.answers import Answer
 from hermes_core.attempts import Link
 from hermes_core.delivery import Reply
-from hermes_core.errors import RateLimited, SendError
+from hermes_core.errors import RateLimited
 from hermes_core.ids import new_id
-from hermes_core.messages import Outbound
-from hermes_core.text import split
+from hermes_core.messages import Address, AgentEvent, Commentary, Outbound
+from hermes_core.parts import split
 
 log = logging.getLogger(__name__)
 
 CLOSE_LIMIT = 5.0
-"""Seconds that the last preview call may take before the final text is sent without it."""
+"""Seconds that the last call may take before the final text is sent without its message."""
+TYPING_INTERVAL = 4.0
+"""Seconds between two signs of typing: networks show one for five (Telegram, sendChatAction)."""
+MAX_REMARKS = 100
+"""Remarks of a turn that wait to be shown at most."""
 
 
 class Preview:
-    """Shows a growing text by one message that is edited, not more often than the platform
-    wants."""
+    """Shows one turn while it runs, by one message that is edited and by the sign of typing."""
 
     def __init__(
         self,
         link: Link,
         reply: Reply,
-        current: Callable[[], str],
+        answer: Answer,
+        *,
         created_at: float,
+        idle: Callable[[], bool],
         shown: Callable[[str, str], None],
     ) -> None:
-        """`current` gives the text so far; `shown(turn_id, message_id)` is told when the message
-        exists.
-
-        A message that an earlier attempt left is taken over.
+        """`idle()` says whether nothing waits to be sent to this chat, so that a preview overtakes
+        nothing; `shown(turn_id, message_id)` is told when the message exists. One that an earlier
+        attempt of the turn left is taken over.
         """
         self._link = link
         self._reply = reply
-        self._current = current
+        self._answer = answer
         self._created_at = created_at
+        self._idle = idle
+        self._shown = shown
         self._id = new_id("o")
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._shown = shown
+        self._remarks: asyncio.Queue[str] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.message_id = reply.edits
 
-    def changed(self) -> None:
-        """There is more to show."""
-        self._changed.set()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(
-                self._show_until_closed(), name=f"preview {self._reply.turn_id}"
-            )
+    def hear(self, event: AgentEvent, *, changed: bool) -> None:
+        """The agent said something; `changed` when the answer reads differently now."""
+        if isinstance(event, Commentary) and event.text and self._link.progress == "full":
+            if self._remarks.qsize() < MAX_REMARKS:
+                self._remarks.put_nowait(event.text)
+            self._once("remarks", self._remark_until_closed)
+        shows_status = self._link.progress in {"status", "full"} and not self._answer.text
+        if self._link.streams and (changed or shows_status):
+            self._changed.set()
+            self._once("preview", self._show_until_closed)
 
     async def close(self) -> str:
         """Stop showing. Returns the platform's id of the preview message, "" when there is none.
 
         A call in progress may end first, so that its message is known and completed, not doubled.
         """
-        if self._task is None:
+        if not self._tasks:
             return self.message_id
         self._closing.set()
         self._changed.set()
-        await asyncio.wait({self._task}, timeout=CLOSE_LIMIT)
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        self._remarks.put_nowait("")
+        await asyncio.wait(self._tasks, timeout=CLOSE_LIMIT)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         return self.message_id
+
+    def _once(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        if all(task.get_name() != name for task in self._tasks):
+            self._spawn(work(), name)
+
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        self._tasks.add(asyncio.get_running_loop().create_task(work, name=name))
+
+    # ── the answer so far ────────────────────────────────────────────────────────────────────────
 
     async def _show_until_closed(self) -> None:
         shown = ""
@@ -77,35 +103,38 @@ class Preview:
             if self._closing.is_set():
                 return
             self._changed.clear()
-            text = self._visible(self._current())
+            text = self._visible()
             if not text.strip() or text == shown:
+                continue
+            if not self._may_show():
+                await self._pause(self._link.platform.edit_interval)
+                self._changed.set()
                 continue
             pause = await self._show(text)
             shown = text
             await self._pause(pause)
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            return
+    def _visible(self) -> str:
+        """What there is to show: the beginning of the answer, or else what the agent does."""
+        status = self._answer.status if self._link.progress in {"status", "full"} else ""
+        return self._first(self._answer.text or status)
 
-    def _visible(self, text: str) -> str:
-        platform = self._link.platform
-        parts = split(text, platform.max_length, platform.length)
+    def _first(self, text: str) -> str:
+        parts = split(text, self._link.platform.max_length, self._link.platform.length)
         return parts[0] if parts else ""
+
+    def _may_show(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        chat_id = self._reply.address.chat_id
+        return (
+            self._link.connected
+            and (bool(self.message_id) or self._idle())
+            and self._link.budget.has_room(chat_id, now)
+        )
 
     async def _show(self, text: str) -> float:
         """One call of the adapter; returns the pause until the next one in seconds."""
-        message = Outbound(
-            id=self._id,
-            created_at=self._created_at,
-            address=self._reply.address,
-            text=text,
-            kind="preview",
-            reply_to=self._reply.reply_to,
-        )
+        message = self._message(self._id, text)
         try:
             if self.message_id:
                 await self._link.edit(self.message_id, message)
@@ -114,6 +143,67 @@ class Preview:
                 self._shown(self._reply.turn_id or "", self.message_id)
         except RateLimited as error:
             return error.retry_after
-        except SendError as error:
-            log.info("a preview was not shown: %s", error)
+        except Exception as error:
+            log.info("a preview was not shown: %s", error, extra={"turn": self._reply.turn_id})
         return self._link.platform.edit_interval
+
+    def _message(self, outbound_id: str, text: str) -> Outbound:
+        return Outbound(
+            id=outbound_id,
+            created_at=self._created_at,
+            address=self._reply.address,
+            text=text,
+            kind="preview",
+            reply_to=self._reply.reply_to,
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            return
+
+    # ── beside the answer ────────────────────────────────────────────────────────────────────────
+
+    async def _remark_until_closed(self) -> None:
+        while text := await self._remarks.get():
+            message = msgspec.structs.replace(
+                self._message(new_id("o"), self._first(text)),
+                kind="commentary",
+            )
+            if self._may_show():
+                try:
+                    await self._link.send(message)
+                except Exception as error:
+                    log.info("a remark was not shown: %s", error)
+
+
+class Typing:
+    """Shows that an answer is being written, from the start of a turn until after its end."""
+
+    def __init__(self, link: Link | None, address: Address) -> None:
+        self._link = link
+        self._address = address
+        self._ended = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        link = self._link
+        if link is not None and link.types and link.connected:
+            self._task = asyncio.get_running_loop().create_task(self._type(link), name="typing")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._ended.set()
+            await asyncio.wait({self._task})
+
+    async def _type(self, link: Link) -> None:
+        while not self._ended.is_set():
+            await link.set_typing(self._address, active=True)
+            try:
+                async with asyncio.timeout(TYPING_INTERVAL):
+                    await self._ended.wait()
+            except TimeoutError:
+                continue
+        await link.set_typing(self._address, active=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -47,44 +46,3 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_cleaned(item) for item in value]
     return value
-
-
-def split(text: str, limit: int, length: Callable[[str], int] = len) -> list[str]:
-    """Cut `text` into parts of at most `limit`, as `length` measures; joined they are `text` again.
-
-    Cuts after a line break where the part would still be half full, else after a space, else
-    anywhere between two code points, each of which counts at least one. One that counts more than
-    `limit` is a part of its own.
-    """
-    parts: list[str] = []
-    start = 0
-    while start < len(text):
-        # No more than could fit is looked at: a long text is cut in linear time.
-        part = _first(text[start : start + limit + 1], limit, length)
-        parts.append(part)
-        start += len(part)
-    return parts
-
-
-def _first(text: str, limit: int, length: Callable[[str], int]) -> str:
-    """The first part of `text`."""
-    if length(text) <= limit:
-        return text
-    end = _longest(text, limit, length)
-    for mark in ("\n", " "):
-        at = text.rfind(mark, end // 2, end)
-        if at >= 0:
-            return text[: at + 1]
-    return text[:end]
-
-
-def _longest(text: str, limit: int, length: Callable[[str], int]) -> int:
-    """The longest prefix within `limit`, at least one code point."""
-    low, high = 1, min(len(text), limit)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if length(text[:middle]) <= limit:
-            low = middle
-        else:
-            high = middle - 1
-    return low

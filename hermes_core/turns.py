@@ -29,7 +29,7 @@ from hermes_core.messages import (
     Message,
     decode_inbound,
 )
-from hermes_core.previews import Preview
+from hermes_core.previews import Preview, Typing
 from hermes_core.settings import Settings
 from hermes_core.store import inbox, outbox, sessions, turns
 from hermes_core.store.database import connection_of
@@ -69,29 +69,38 @@ class Outcome:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a turn is about: the events it answers, where the answer goes, and by which account."""
+
+    events: list[Message]
+    info: TurnInfo
+    reply: Reply
+    link: Link | None
+
+
 class AgentTurn:
     """What the agent sees of its turn (`agents.Turn`): texts, tokens, the scope. No address."""
 
     def __init__(
         self,
         taken: turns.Taken,
-        messages: Sequence[Admitted[Message]],
+        job: Job,
         *,
         scope: ProfileScope,
         store: Store,
-        hint: str,
         steering: asyncio.Queue[TurnMessage],
     ) -> None:
         self.id = taken.turn_id
         self.session_id = taken.session_id
         self.attempt = taken.attempt
-        self.chat_kind: ChatKind = messages[0].event.address.kind
-        self.hint = hint
+        self.chat_kind: ChatKind = job.reply.address.kind
+        self.hint = "" if job.link is None else job.link.platform.hint
         self.scope = scope
         self.steering = steering
         self.messages = tuple(
-            turn_message(admitted.event, row.sequence, row.received_at)
-            for admitted, row in zip(messages, taken.rows, strict=True)
+            turn_message(event, row.sequence, row.received_at)
+            for event, row in zip(job.events, taken.rows, strict=True)
         )
         self._store = store
 
@@ -118,8 +127,9 @@ class Hearing:
     preview: Preview | None
 
     def __call__(self, event: AgentEvent) -> None:
-        if self.answer.apply(event) and self.preview is not None:
-            self.preview.changed()
+        changed = self.answer.apply(event)
+        if self.preview is not None:
+            self.preview.hear(event, changed=changed)
 
 
 class Turns:
@@ -219,61 +229,46 @@ class Turns:
     async def _run(
         self, lane: Lane, taken: turns.Taken, messages: Sequence[Admitted[Message]]
     ) -> None:
-        first = messages[0].event
-        link = self._accounts.link(first.address.account_key)
+        job = self._job(taken, [admitted.event for admitted in messages])
+        self._announce(taken, job.info)
+        started = asyncio.get_running_loop().time()
+        run = Run(taken.turn_id, job.events[0].sender.id, self._limits)
+        turn = AgentTurn(taken, job, scope=self._scope, store=self._store, steering=run.steering)
+        answer = Answer()
+        preview = self._preview(job, answer)
+        typing = Typing(job.link, job.reply.address)
+        typing.start()
+        outcome = await self._outcome(lane, turn, job, run, Hearing(answer, preview))
+        edits = taken.preview if preview is None else await preview.close()
+        state = await self._finish(taken, job, run, outcome, edits)
+        await typing.stop()
+        self.counts[state] += 1
+        if self._hooks.has(specs.on_turn_end):
+            duration = asyncio.get_running_loop().time() - started
+            end = _end(job.info, outcome, state, answer, duration)
+            self._hooks.notify(specs.on_turn_end, scope=self._scope, turn=end)
+
+    def _job(self, taken: turns.Taken, events: list[Message]) -> Job:
+        first, last = events[0], events[-1]
+        event_ids = tuple(row.event_id for row in taken.rows)
         info = TurnInfo(
             turn_id=taken.turn_id,
             session_id=taken.session_id,
             session_key=taken.session_key,
             address=first.address,
             attempt=taken.attempt,
-            messages=tuple(admitted.event.text for admitted in messages),
-            event_ids=tuple(row.event_id for row in taken.rows),
+            messages=tuple(event.text for event in events),
+            event_ids=event_ids,
         )
-        self._announce(taken, info)
-        started = asyncio.get_running_loop().time()
         reply = Reply(
             first.address,
             taken.session_key,
             taken.turn_id,
-            reply_to=messages[-1].event.message_id or messages[-1].event.event_id,
-            answers=tuple(row.event_id for row in taken.rows),
+            reply_to=last.message_id or last.event_id,
+            answers=event_ids,
             edits=taken.preview,
         )
-        answer = Answer()
-        run = Run(taken.turn_id, first.sender.id, self._limits)
-        turn = AgentTurn(
-            taken,
-            messages,
-            scope=self._scope,
-            store=self._store,
-            hint=link.platform.hint if link is not None else "",
-            steering=run.steering,
-        )
-        preview = self._preview(link, reply, answer)
-        outcome = await self._outcome(lane, turn, first, run, Hearing(answer, preview))
-        edits = await preview.close() if preview is not None else taken.preview
-        steered = [run.offered[token] for token in run.consumed]
-        reply = replace(
-            reply, edits=edits, answers=reply.answers + tuple(event.event_id for event in steered)
-        )
-        lines = [_line(admitted.event) for admitted in messages] + [_line(e) for e in steered]
-        consumed = tuple(map(int, run.consumed))
-        committed = await self._finish(taken, outcome, reply, lines, consumed)
-        state = outcome.state if committed else "cancelled"
-        self.counts[state] += 1
-        if self._hooks.has(specs.on_turn_end):
-            end = TurnEnd(
-                turn=info,
-                outcome=state,
-                text=outcome.text if committed else "",
-                error=outcome.error or outcome.reason,
-                duration=asyncio.get_running_loop().time() - started,
-                input_tokens=answer.usage.input_tokens,
-                output_tokens=answer.usage.output_tokens,
-                model=answer.usage.model,
-            )
-            self._hooks.notify(specs.on_turn_end, scope=self._scope, turn=end)
+        return Job(events, info, reply, self._accounts.link(first.address.account_key))
 
     def _announce(self, taken: turns.Taken, info: TurnInfo) -> None:
         if taken.new_session and self._hooks.has(specs.on_session_start):
@@ -287,12 +282,18 @@ class Turns:
         if self._hooks.has(specs.on_turn_start):
             self._hooks.notify(specs.on_turn_start, scope=self._scope, turn=info)
 
-    def _preview(self, link: Link | None, reply: Reply, answer: Answer) -> Preview | None:
-        if link is None or not link.platform.edit or not link.connected:
+    def _preview(self, job: Job, answer: Answer) -> Preview | None:
+        link, reply = job.link, job.reply
+        if link is None or not link.connected:
             return None
-        if not self._delivery.idle(reply.address):
-            return None
-        return Preview(link, reply, lambda: answer.text, self._wall(), self._shown)
+        return Preview(
+            link,
+            reply,
+            answer,
+            created_at=self._wall(),
+            idle=lambda: self._delivery.idle(reply.address),
+            shown=self._shown,
+        )
 
     def _shown(self, turn_id: str, message_id: str) -> None:
         """A preview stands in the chat: an attempt after this one completes it instead of adding
@@ -302,10 +303,10 @@ class Turns:
         )
 
     async def _outcome(
-        self, lane: Lane, turn: AgentTurn, event: Message, run: Run, hear: Hearing
+        self, lane: Lane, turn: AgentTurn, job: Job, run: Run, hear: Hearing
     ) -> Outcome:
         """Run the agent and translate every way it can end."""
-        agent = self._agent(event.address)
+        agent = self._agent(job.reply.address)
         if agent is None:
             return Outcome("failed", error=NO_AGENT)
         try:
@@ -342,24 +343,23 @@ class Turns:
         return Outcome("failed", error=shown, reason=type(error).__name__)
 
     async def _finish(
-        self,
-        taken: turns.Taken,
-        outcome: Outcome,
-        reply: Reply,
-        lines: list[sessions.Line],
-        consumed: tuple[int, ...],
-    ) -> bool:
-        """Write the end. False when the turn was cancelled first, and nothing was written."""
+        self, taken: turns.Taken, job: Job, run: Run, outcome: Outcome, edits: str
+    ) -> turns.TurnState:
+        """Write the end, and say which it was: a turn that was cancelled first writes nothing."""
         now = self._wall()
         if outcome.state == "interrupted":
             cuts = await self._store.write(
                 lambda tx: turns.interrupt(tx, now, outcome.reason, taken.turn_id)
             )
             self._freed(-len(cuts))
-            return True
+            return outcome.state
+        steered = [run.offered[token] for token in run.consumed]
+        answers = job.reply.answers + tuple(event.event_id for event in steered)
+        reply = replace(job.reply, edits=edits, answers=answers)
+        lines = [_line(event) for event in (*job.events, *steered)]
         rows: list[outbox.NewRow] = []
         if outcome.state == "answered":
-            lines = [*lines, sessions.Line("assistant", outcome.text)]
+            lines.append(sessions.Line("assistant", outcome.text))
             rows = self._delivery.compose(reply, outcome.text, "final")
         elif outcome.error:
             rows = self._delivery.compose(reply, outcome.error, "error")
@@ -370,15 +370,31 @@ class Turns:
             lines,
             rows,
             claim_first=self._delivery.ready(reply.address),
-            consumed=consumed,
+            consumed=tuple(map(int, run.consumed)),
         )
 
         def committed(ended: turns.Ended) -> None:
-            self._freed(len(consumed) if ended.committed else 0)
+            self._freed(len(ending.consumed) if ended.committed else 0)
             self._delivery.appended(ended.appended)
 
         ended = await self._store.write(lambda tx: turns.finish(tx, taken, ending), committed)
-        return ended.committed
+        return outcome.state if ended.committed else "cancelled"
+
+
+def _end(
+    info: TurnInfo, outcome: Outcome, state: turns.TurnState, answer: Answer, duration: float
+) -> TurnEnd:
+    """What observers are told. A turn that was cancelled has no text: nobody will see it."""
+    return TurnEnd(
+        turn=info,
+        outcome=state,
+        text=outcome.text if state == outcome.state else "",
+        error=outcome.error or outcome.reason,
+        duration=duration,
+        input_tokens=answer.usage.input_tokens,
+        output_tokens=answer.usage.output_tokens,
+        model=answer.usage.model,
+    )
 
 
 def _cancelled(run: Run) -> Outcome:

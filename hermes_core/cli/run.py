@@ -19,13 +19,11 @@ from hermes_core.cli.invocation import Invocation
 @click.option("--log-level", default="info", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--disable", multiple=True, metavar="NAME", help="Do not load the plugin NAME.")
 @click.pass_obj
-def run(
-    invocation: Invocation, log_format: str, log_level: str, disable: tuple[str, ...]
-) -> None:
+def run(invocation: Invocation, log_format: str, log_level: str, disable: tuple[str, ...]) -> None:
     """Run the gateway until it is told to stop.
 
-    SIGTERM and SIGINT stop it: no new turn begins, running turns may finish within the grace period, and
-    what waits is kept for the next start. A second signal stops it at once.
+    SIGTERM and SIGINT stop it: no new turn begins, running turns may finish within the grace
+    period, and what waits is kept for the next start. A second signal stops it at once.
     """
     import asyncio
 

@@ -34,7 +34,8 @@ def list_sessions(invocation: Invocation, json: bool) -> None:
 @json_option
 @click.pass_obj
 def show(invocation: Invocation, session: str, json: bool) -> None:
-    """Show the transcript of a session: its id, the beginning of it, or its key. Default: the latest."""
+    """Show the transcript of a session: its id, the beginning of it, or its key. Default: the
+    latest."""
     if not _exists(invocation):
         raise HermesError("there are no sessions yet")
     found = _show(_open(invocation), session)

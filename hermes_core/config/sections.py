@@ -91,6 +91,7 @@ class AccountKeys(Settings):
     allow_all: bool = False
     admins: tuple[str, ...] = ()
     progress: Progress = "typing"
+    streaming: bool = True
     agent: str | None = None
     busy: Busy | None = None
     on_unknown: OnUnknown = "repeat"

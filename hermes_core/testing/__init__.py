@@ -1,4 +1,5 @@
-"""For plugin authors and for Hermes itself: a gateway in a test, with a scripted platform and agent.
+"""For plugin authors and for Hermes itself: a gateway in a test, with a scripted platform and
+agent.
 
 ::
 

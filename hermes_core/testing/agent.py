@@ -20,7 +20,8 @@ Behaviour = Callable[[Turn], AsyncIterator[AgentEvent]]
 
 
 class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: what it was given, how deep its stack was, and how many ran in its session with it."""
+    """One run: what it was given, how deep its stack was, and how many ran in its session with
+    it."""
 
     turn_id: str
     session_id: str
@@ -33,8 +34,9 @@ class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
 class ScriptedAgent:
     """A plugin with the agent `scripted`. Without further orders it says back what it is told.
 
-    `behaviour` replaces that: an async generator function of the turn. `gates` hold runs back: a turn whose
-    first message is the name of a gate waits until the gate is opened. `runs` is what it was asked.
+    `behaviour` replaces that: an async generator function of the turn. `gates` hold runs back: a
+    turn whose first message is the name of a gate waits until the gate is opened. `runs` is what it
+    was asked.
     """
 
     def __init__(

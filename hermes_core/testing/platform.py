@@ -60,11 +60,12 @@ class Empty(Settings):
 
 
 class ScriptedPlatform:
-    """A plugin with one platform whose network is a list in memory, and a file if `journal` is given.
+    """A plugin with one platform whose network is a list in memory, and a file if `journal` is
+    given.
 
-    `results` says what becomes of the next outbound calls, in order; then they all succeed. `sent` is what
-    arrived, previews included. The journal gets one JSON line per arrival, written through before the call
-    returns, so that it survives a kill.
+    `results` says what becomes of the next outbound calls, in order; then they all succeed. `sent`
+    is what arrived, previews included. The journal gets one JSON line per arrival, written through
+    before the call returns, so that it survives a kill.
     """
 
     def __init__(
@@ -213,7 +214,8 @@ class ScriptedPlatform:
         return Receipt(message_id=sent.message_id)
 
     async def serve(self, context: AdapterContext, channel: Channel) -> None:
-        """A local client may inject events: each frame is one, each answer what `receive` returned."""
+        """A local client may inject events: each frame is one, each answer what `receive`
+        returned."""
         while (frame := await channel.receive()) is not None:
             event = Message(
                 address=context.address(str(frame.get("chat", "c1"))),
