@@ -76,6 +76,30 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
 
+class ToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A use of a tool that ended. `error` is empty when it worked."""
+
+    turn_id: str
+    session_id: str
+    session_key: str
+    address: Address
+    call_id: str
+    name: str
+    input: dict[str, object] = msgspec.field(default_factory=dict)
+    output: str = ""
+    error: str = ""
+    duration: float = 0.0
+    """Seconds, monotonic, from when the agent said that it began."""
+
+
+class HousekeepingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a profile is busy with at this moment."""
+
+    running_turns: int = 0
+    waiting: int = 0
+    """Messages that wait for a turn."""
+
+
 class DeliveryInfo(msgspec.Struct, frozen=True, kw_only=True):
     message: Outbound
     session_key: str

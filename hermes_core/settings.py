@@ -49,6 +49,40 @@ class Secret:
         return hash((Secret, self._value))
 
 
+@final
+class SecretText:
+    """A secret that may be missing: the text that the file has, for its plugin to resolve itself.
+
+    A `Secret` that leads to nothing makes the settings invalid. With this type a missing one costs
+    only what needs it. `reveal()` gives what is written: a reference, or the secret itself.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    @property
+    def is_reference(self) -> bool:
+        return self._text.partition(":")[0] in ("env", "file", "keyring") and ":" in self._text
+
+    def __repr__(self) -> str:
+        return "SecretText('***')"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretText) and hmac.compare_digest(
+            self._text.encode(), other._text.encode()
+        )
+
+    def __hash__(self) -> int:
+        return hash((SecretText, self._text))
+
+
 class Duration(float):
     """Seconds. In a settings file a text with a unit: ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``,
     ``"1d"``.
@@ -103,6 +137,8 @@ def decode_hook(expected: type[Any], value: object) -> object:
     """Conversion of the types that msgspec does not know. Secrets are resolved by `config.py`."""
     if expected is Duration:
         return Duration.parse(value)
+    if expected is SecretText and isinstance(value, str):
+        return SecretText(value)
     if expected is Secret and isinstance(value, Secret):
         return value
     raise NotImplementedError(f"settings of type {expected.__name__} are not supported")

@@ -17,7 +17,7 @@ from hermes_core.config.sections import MISPLACED_KEYS
 from hermes_core.errors import Fault, PluginError
 from hermes_core.files import shown
 from hermes_core.secrets import REFERENCE_FORMS, SecretSource, UnresolvedSecret
-from hermes_core.settings import DURATION_FORM, Bounds, Duration, Secret, decode_hook
+from hermes_core.settings import DURATION_FORM, Bounds, Duration, Secret, SecretText, decode_hook
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -305,6 +305,7 @@ def _describe_plain(kind: Any) -> str:
         bool: "true or false",
         Duration: DURATION_FORM,
         Secret: f"a reference to a secret: {REFERENCE_FORMS}",
+        SecretText: f"a reference to a secret: {REFERENCE_FORMS}",
     }
     if kind in names:
         return names[kind]

@@ -11,7 +11,7 @@ from hermes_core.config.document import Document
 from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import ProfileSettings
 from hermes_core.redaction import MASK
-from hermes_core.settings import Duration, Secret
+from hermes_core.settings import Duration, Secret, SecretText
 
 
 def effective(settings: ProfileSettings, document: Document) -> dict[str, Any]:
@@ -54,6 +54,8 @@ class _Plain:
         if isinstance(value, Secret):
             written = self._document.at(path)
             return written if isinstance(written, str) else MASK
+        if isinstance(value, SecretText):
+            return value.reveal() if value.is_reference else MASK
         if isinstance(value, Duration):
             return Duration.text(value)
         if isinstance(value, msgspec.Struct):

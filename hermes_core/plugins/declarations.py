@@ -1,4 +1,5 @@
-"""What plugins declare at load, checked: platforms and agents, and to whom each name belongs."""
+"""What plugins declare at load, checked: platforms, agents, tables, services, and to whom each name
+belongs."""
 
 from __future__ import annotations
 
@@ -10,12 +11,20 @@ from hermes_core.agents import Agent, AgentType
 from hermes_core.errors import PluginError
 from hermes_core.platforms import Adapter, Platform
 from hermes_core.plugins.inspection import inspect_adapter
-from hermes_core.settings import Settings
+from hermes_core.services import Schema, Section, Service
+from hermes_core.settings import Settings, TableArray
 
-T = TypeVar("T", Platform, AgentType)
+T = TypeVar("T", Platform, AgentType, Section, Schema, Service)
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """No dot, colon or percent sign: session keys and setting names are made of these names."""
+_SECTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}(\.[A-Za-z][A-Za-z0-9_-]{0,63})?")
+_SCHEMA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+CORE_TABLES = ("gateway", "agent", "sessions", "authorization", "plugins", "platforms")
+_CORE_SCHEMAS = frozenset(
+    "generation session message turn inbox outbox denied kv event schema sqlite".split()
+)
+"""What the names of the core's own tables begin with."""
 
 
 def platforms(value: object) -> list[Platform]:
@@ -33,6 +42,36 @@ def agents(value: object) -> list[AgentType]:
         where = f"the agent {agent.name!r}"
         _check_class(agent.agent, Agent, f"agent of {where}")
         _check_class(agent.settings, Settings, f"settings of {where}")
+    return declared
+
+
+def sections(value: object) -> list[Section]:
+    """Check what a `settings` hook returned. Raises `PluginError` naming the first fault."""
+    declared = _list(value, Section, "settings", _SECTION_NAME, "one or two names joined by a dot")
+    for section in declared:
+        where = f"the table {section.name!r}"
+        if section.name.partition(".")[0] in CORE_TABLES:
+            raise PluginError(f"{where} is one of the core")
+        item = section.type.item if isinstance(section.type, TableArray) else section.type
+        _check_class(item, Settings, f"type of {where}")
+    return declared
+
+
+def schemas(value: object) -> list[Schema]:
+    """Check what a `models` hook returned. Raises `PluginError` naming the first fault."""
+    declared = _list(value, Schema, "models", _SCHEMA_NAME, "letters, digits and '_'")
+    for schema in declared:
+        if schema.name.casefold() in _CORE_SCHEMAS:
+            raise PluginError(f"the schema name {schema.name!r} is one of the core")
+    return declared
+
+
+def services(value: object) -> list[Service]:
+    """Check what a `services` hook returned. Raises `PluginError` naming the first fault."""
+    declared = _list(value, Service, "services")
+    for service in declared:
+        if not callable(service.factory):
+            raise PluginError(f"the factory of the service {service.name!r} cannot be called")
     return declared
 
 
@@ -59,18 +98,21 @@ class Claims:
         self._owners |= wanted
 
 
-def _list(value: object, kind: type[T], hook: str) -> list[T]:
+def _list(
+    value: object,
+    kind: type[T],
+    hook: str,
+    form: re.Pattern[str] = _NAME,
+    words: str = "a letter followed by letters, digits, '_' and '-'",
+) -> list[T]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise PluginError(f"{hook} returned {value!r}, not a list of {kind.__name__}")
     for item in value:
         if not isinstance(item, kind):
             raise PluginError(f"{hook} returned a list with {item!r}, which is no {kind.__name__}")
     for name in (item.name for item in value):
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise PluginError(
-                f"{hook} declared the name {name!r}; a name is a letter followed by letters, "
-                "digits, '_' and '-'"
-            )
+        if not isinstance(name, str) or not form.fullmatch(name):
+            raise PluginError(f"{hook} declared the name {name!r}; a name is {words}")
     if len({item.name.casefold() for item in value}) < len(value):
         raise PluginError(f"{hook} declared a name twice")
     return list(value)
