@@ -58,7 +58,7 @@ def prepare(
         DEFAULT_PROFILE,
         platforms={name: owned.value for name, owned in hooks.platforms.items()},
         agents={name: owned.value for name, owned in hooks.agents.items()},
-        sections={},
+        sections={name: owned.value.type for name, owned in hooks.sections.items()},
         secrets=secrets,
     )
     scope = ProfileScope(

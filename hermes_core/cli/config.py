@@ -163,7 +163,7 @@ def _declarations(document: Document | None) -> Declarations:
     return Declarations(
         platforms={name: owned.value for name, owned in loaded.platforms.items()},
         agents={name: owned.value for name, owned in loaded.agents.items()},
-        sections={},
+        sections={name: owned.value.type for name, owned in loaded.sections.items()},
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+import msgspec
 
 from hermes_core.agents import Agent, AgentType
 from hermes_core.errors import PluginError
@@ -13,6 +15,12 @@ from hermes_core.platforms import Adapter, Platform
 from hermes_core.plugins.inspection import inspect_adapter
 from hermes_core.services import Schema, Section, Service
 from hermes_core.settings import Settings, TableArray
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
 
 T = TypeVar("T", Platform, AgentType, Section, Schema, Service)
 
@@ -73,6 +81,27 @@ def services(value: object) -> list[Service]:
         if not callable(service.factory):
             raise PluginError(f"the factory of the service {service.name!r} cannot be called")
     return declared
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """All that one plugin declares."""
+
+    platforms: list[Platform] = []
+    agents: list[AgentType] = []
+    sections: list[Section] = []
+    schemas: list[Schema] = []
+    services: list[Service] = []
+
+    def names(self) -> list[tuple[str, str]]:
+        """What the plugin lays claim to, as pairs of kind and name."""
+        kinds: dict[str, Sequence[_Named]] = {
+            "platform": self.platforms,
+            "agent": self.agents,
+            "settings table": self.sections,
+            "schema": self.schemas,
+            "service": self.services,
+        }
+        return [(kind, item.name) for kind, items in kinds.items() for item in items]
 
 
 class Claims:

@@ -25,6 +25,7 @@ from hermes_core.plugins.inspection import Implementation, inspect_plugin
 from hermes_core.plugins.interrupts import Interrupts
 from hermes_core.plugins.model import Foreign, LeftOut, Owned, Plugin, Quarantined, label
 from hermes_core.plugins.registry import Registry
+from hermes_core.services import Schema, Section, Service
 
 T = TypeVar("T")
 
@@ -48,6 +49,9 @@ class Loaded(msgspec.Struct, frozen=True):
     required: tuple[str, ...] = ()
     platforms: Mapping[str, Owned[Platform]] = {}
     agents: Mapping[str, Owned[AgentType]] = {}
+    sections: Mapping[str, Owned[Section]] = {}
+    schemas: Mapping[str, Owned[Schema]] = {}
+    services: Mapping[str, Owned[Service]] = {}
     registry: Registry = msgspec.field(default_factory=Registry)
 
     @property
@@ -132,6 +136,9 @@ class _Loader:
         self._left_out: list[LeftOut] = []
         self._platforms: dict[str, Owned[Platform]] = {}
         self._agents: dict[str, Owned[AgentType]] = {}
+        self._sections: dict[str, Owned[Section]] = {}
+        self._schemas: dict[str, Owned[Schema]] = {}
+        self._services: dict[str, Owned[Service]] = {}
 
     def add(self, source: _Source) -> None:
         try:
@@ -151,6 +158,9 @@ class _Loader:
             required=tuple(required),
             platforms=self._platforms,
             agents=self._agents,
+            sections=self._sections,
+            schemas=self._schemas,
+            services=self._services,
             registry=self._registry,
         )
 
@@ -162,11 +172,10 @@ class _Loader:
         findings = self._contain(inspect_plugin, thing, "cannot be looked into: ")
         if findings.faults:
             raise PluginError("; ".join(findings.faults))
-        platforms = self._declared(declarations.platforms, findings.hooks.get("platforms"))
-        agents = self._declared(declarations.agents, findings.hooks.get("agents"))
+        declared = self._all_declared(findings.hooks)
         self._registry.add(source.name, findings.hooks)
         try:
-            self._claims.claim(source.label, _names(platforms, agents))
+            self._claims.claim(source.label, declared.names())
         except PluginError:
             self._registry.remove(source.name)
             raise
@@ -177,13 +186,12 @@ class _Loader:
             order=len(self._plugins),
             tracker=source.tracker,
             object=thing,
-            platforms=tuple(platform.name for platform in platforms),
-            agents=tuple(agent.name for agent in agents),
+            platforms=tuple(platform.name for platform in declared.platforms),
+            agents=tuple(agent.name for agent in declared.agents),
             seconds=seconds,
         )
         self._plugins[plugin.name] = plugin
-        self._platforms |= {value.name: Owned(plugin, value) for value in platforms}
-        self._agents |= {value.name: Owned(plugin, value) for value in agents}
+        self._keep(plugin, declared)
         for doubt in findings.doubts:
             _log.warning("plugin %s: %s", plugin.label, doubt)
 
@@ -198,6 +206,22 @@ class _Loader:
             _log.warning("plugin %s took %.1f s to import", source.label, seconds)
         return thing, seconds
 
+    def _keep(self, plugin: Plugin, declared: declarations.Declared) -> None:
+        self._platforms |= {value.name: Owned(plugin, value) for value in declared.platforms}
+        self._agents |= {value.name: Owned(plugin, value) for value in declared.agents}
+        self._sections |= {value.name: Owned(plugin, value) for value in declared.sections}
+        self._schemas |= {value.name: Owned(plugin, value) for value in declared.schemas}
+        self._services |= {value.name: Owned(plugin, value) for value in declared.services}
+
+    def _all_declared(self, hooks: Mapping[str, Implementation]) -> declarations.Declared:
+        return declarations.Declared(
+            platforms=self._declared(declarations.platforms, hooks.get("platforms")),
+            agents=self._declared(declarations.agents, hooks.get("agents")),
+            sections=self._declared(declarations.sections, hooks.get("settings")),
+            schemas=self._declared(declarations.schemas, hooks.get("models")),
+            services=self._declared(declarations.services, hooks.get("services")),
+        )
+
     def _declared(self, check: Callable[[object], list[T]], hook: Implementation | None) -> list[T]:
         if hook is None:
             return []
@@ -207,12 +231,6 @@ class _Loader:
     def _contain(self, check: Callable[[object], T], thing: object, what: str) -> T:
         """Check a thing of the plugin, whose own code may be called by that."""
         return self._interrupts.contain(lambda: check(thing), what)
-
-
-def _names(platforms: list[Platform], agents: list[AgentType]) -> list[tuple[str, str]]:
-    return [("platform", platform.name) for platform in platforms] + [
-        ("agent", agent.name) for agent in agents
-    ]
 
 
 def _installed(candidate: Candidate) -> _Source:

@@ -23,6 +23,7 @@ from hermes_core.plugins.ledger import PAUSE, Tally
 from hermes_core.plugins.loading import Loaded, load, missing
 from hermes_core.plugins.model import Abandoned, Answer, Owned, Plugin, Quarantined, Running
 from hermes_core.plugins.workers import QUEUE, Worker
+from hermes_core.services import Schema, Section, Service
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,6 +65,9 @@ class Hooks:
         self._quarantined = list(loaded.quarantined)
         self._platforms = dict(loaded.platforms)
         self._agents = dict(loaded.agents)
+        self._sections = dict(loaded.sections)
+        self._schemas = dict(loaded.schemas)
+        self._services = dict(loaded.services)
         self._calls = {name: Call(spec) for name, spec in ALL.items()}
         self._workers = {
             plugin.name: Worker(plugin, self._tell, size=queue_size) for plugin in loaded.plugins
@@ -93,6 +97,18 @@ class Hooks:
     @property
     def agents(self) -> Mapping[str, Owned[AgentType]]:
         return self._agents
+
+    @property
+    def sections(self) -> Mapping[str, Owned[Section]]:
+        return self._sections
+
+    @property
+    def schemas(self) -> Mapping[str, Owned[Schema]]:
+        return self._schemas
+
+    @property
+    def services(self) -> Mapping[str, Owned[Service]]:
+        return self._services
 
     @property
     def stats(self) -> Mapping[tuple[str, str], Tally]:
@@ -276,11 +292,18 @@ class Hooks:
             del self._platforms[name]
         for name in plugin.agents:
             del self._agents[name]
+        self._sections = _without(self._sections, plugin)
+        self._schemas = _without(self._schemas, plugin)
+        self._services = _without(self._services, plugin)
         self._sites = {
             name: kept
             for name, sites in self._sites.items()
             if (kept := tuple(site for site in sites if site.plugin is not plugin))
         }
+
+
+def _without(declared: dict[str, Owned[R]], plugin: Plugin) -> dict[str, Owned[R]]:
+    return {name: owned for name, owned in declared.items() if owned.plugin is not plugin}
 
 
 class Decider(Generic[P, R]):

@@ -7,6 +7,7 @@ that has shipped is never edited; a new one is appended.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -66,6 +67,13 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE kv (
             owner TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
             PRIMARY KEY (owner, key))""",
+        """CREATE TABLE event (
+            sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, hook TEXT NOT NULL,
+            payload BLOB NOT NULL, created_at REAL NOT NULL)""",
+        """CREATE TABLE event_cursor (
+            owner TEXT NOT NULL PRIMARY KEY, position INTEGER NOT NULL)""",
+        """CREATE TABLE schema_version (
+            name TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL)""",
     ),
 )
 
@@ -92,6 +100,32 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def migrate_plugin(
+    connection: sqlite3.Connection, name: str, steps: Sequence[Sequence[str]]
+) -> None:
+    """Bring the tables of a plugin up to its newest schema, within the writer's transaction.
+
+    Raises NewerSchema when a newer version of the plugin has been at work.
+    """
+    row = connection.execute(
+        "SELECT version FROM schema_version WHERE name = ?", (name,)
+    ).fetchone()
+    version = 0 if row is None else int(row[0])
+    if version > len(steps):
+        raise NewerSchema(
+            f"the tables {name}_* have schema {version}, this plugin knows up to {len(steps)}",
+            remedy="install the version of the plugin that wrote them, or a newer one",
+        )
+    for step in steps[version:]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute(
+        "INSERT INTO schema_version (name, version) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET version = excluded.version",
+        (name, len(steps)),
+    )
 
 
 def require_known(version: int, path: Path) -> None:

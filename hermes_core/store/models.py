@@ -140,6 +140,35 @@ class Kv(pw.Model):
         primary_key = pw.CompositeKey("owner", "key")
 
 
+class Event(pw.Model):
+    """What happened in a turn, for observers that must not miss it, until they have read it."""
+
+    sequence = pw.AutoField()
+    hook = pw.TextField()
+    payload = pw.BlobField()
+    created_at = pw.FloatField()
+
+
+class EventCursor(pw.Model):
+    """How far one reader of the events is."""
+
+    owner = pw.TextField(primary_key=True)
+    position = pw.IntegerField()
+
+    class Meta:
+        table_name = "event_cursor"
+
+
+class SchemaVersion(pw.Model):
+    """How many steps of a plugin's schema were carried out."""
+
+    name = pw.TextField(primary_key=True)
+    version = pw.IntegerField()
+
+    class Meta:
+        table_name = "schema_version"
+
+
 MODELS: tuple[type[pw.Model], ...] = (
     Generation,
     Session,
@@ -150,4 +179,7 @@ MODELS: tuple[type[pw.Model], ...] = (
     Pause,
     Denied,
     Kv,
+    Event,
+    EventCursor,
+    SchemaVersion,
 )
