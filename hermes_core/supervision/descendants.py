@@ -174,7 +174,7 @@ class Descendants:
             poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(0):
             key = keys[descriptor]
-            if self._root is None or key != (self._root.pid, self._root.started):
+            if self._root is not None and key != (self._root.pid, self._root.started):
                 # Where this process is the init of a container, orphans become its children.
                 with suppress(OSError):  # usually it is not ours to reap
                     os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)

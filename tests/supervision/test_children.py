@@ -22,6 +22,8 @@ from hermes_core.supervision.identity import Identity
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="descendants are found in /proc")
 
 ENV = {"PATH": os.defpath}
+OWNER = f"t_{os.getpid()}"
+"""The turn of these tests: no other test at work on this machine has it."""
 STUBBORN = "trap '' TERM; sleep 1000 & echo $$ $!; wait"
 """A shell and a child that both ignore the request to end."""
 
@@ -71,15 +73,15 @@ def identity_of(pid: int) -> Identity:
     return identity
 
 
-def tree(*argv: str, owner: str = "t_1", grace: float = 0.1, **env: str) -> ChildTree:
+def tree(*argv: str, owner: str = OWNER, grace: float = 0.1, **env: str) -> ChildTree:
     return ChildTree(argv, owner=owner, env={**ENV, **env}, grace=grace)
 
 
-def shell(script: str, *, owner: str = "t_1", grace: float = 0.1) -> ChildTree:
+def shell(script: str, *, owner: str = OWNER, grace: float = 0.1) -> ChildTree:
     return tree("sh", "-c", script, owner=owner, grace=grace)
 
 
-def python(script: str, *arguments: str, owner: str = "t_1") -> ChildTree:
+def python(script: str, *arguments: str, owner: str = OWNER) -> ChildTree:
     return tree(sys.executable, "-c", script, *arguments, owner=owner)
 
 
@@ -346,13 +348,15 @@ class TestDescendants:
 
     def test_strangers_survive(self, stranger: Stranger) -> None:
         async def main() -> None:
-            async with python(DAEMON, "1000", owner="t_1") as child:
+            async with python(DAEMON, "1000") as child:
                 await announced(child)
                 strangers = [
                     stranger([sys.executable, "-c", "input()", DAEMON, "1000"], {}),
-                    stranger(["sleep", "1000"], {"HERMES_TURN_ID": "t_1"}),
+                    stranger(["sleep", "1000"], {"HERMES_TURN_ID": OWNER}),
                     stranger(["sleep", "1000"], {"HERMES_TURN_ID": "", "HERMES_TREE_ID": ""}),
-                    stranger(["sh", "-c", "exec sleep 1000 # t_1"], {"X": "HERMES_TURN_ID=t_1"}),
+                    stranger(
+                        ["sh", "-c", f"exec sleep 1000 # {OWNER}"], {"X": f"HERMES_TURN_ID={OWNER}"}
+                    ),
                 ]
             assert living(strangers) == strangers
 
@@ -448,26 +452,26 @@ asyncio.run(main())
         return left
 
     def test_only_the_turn_s_own(self) -> None:
-        mine, other = self.crashed("t_1"), self.crashed("t_11")
+        mine, other = self.crashed(f"{OWNER}a"), self.crashed(f"{OWNER}aa")
         try:
-            asyncio.run(end_leftovers("t_1", grace=0.1))
+            asyncio.run(end_leftovers(f"{OWNER}a", grace=0.1))
             assert living(mine) == []
             assert living(other) == other
         finally:
-            asyncio.run(end_leftovers("t_11", grace=0))
+            asyncio.run(end_leftovers(f"{OWNER}aa", grace=0))
         assert living(other) == []
 
     def test_never_itself_nor_what_started_it(self) -> None:
         """A gateway that was started by the very turn it cleans up after."""
         code = """
-import asyncio
+import asyncio, os
 from hermes_core.supervision.children import end_leftovers
-asyncio.run(end_leftovers("t_1", grace=0.1))
+asyncio.run(end_leftovers(os.environ["HERMES_TURN_ID"], grace=0.1))
 print("still here")
 """
         done = subprocess.run(
             ["sh", "-c", '"$0" -c "$1"; echo so am I', sys.executable, code],
-            env={**os.environ, "HERMES_TURN_ID": "t_1"},
+            env={**os.environ, "HERMES_TURN_ID": f"{OWNER}b"},
             capture_output=True,
             check=True,
         )
@@ -481,13 +485,13 @@ def test_children_of_an_abandoned_turn(stranger: Stranger) -> None:
     abandoned: list[Identity] = []
 
     async def turn(running: asyncio.Event) -> None:
-        async with shell("sleep 800 & echo $!; exec sleep 801", owner="t_2") as child:
+        async with shell("sleep 800 & echo $!; exec sleep 801", owner=f"{OWNER}d") as child:
             abandoned.extend([*await announced(child), identity_of(child.pid)])
             running.set()
             await child.wait()
 
     async def main() -> Identity:
-        async with shell("sleep 900 & echo $!", owner="t_1") as child:
+        async with shell("sleep 900 & echo $!", owner=f"{OWNER}c") as child:
             (kept,) = await announced(child)
             assert await child.wait() == 0
             child.release()

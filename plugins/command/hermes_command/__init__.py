@@ -1,0 +1,15 @@
+"""An agent that runs a program for every turn: messages on stdin, the answer from stdout."""
+
+from __future__ import annotations
+
+from hermes_command.agent import CommandAgent
+from hermes_command.settings import CommandSettings
+from hermes_core import AgentType, hookimpl
+
+__all__ = ["CommandAgent", "CommandSettings", "agents"]
+
+
+@hookimpl
+def agents() -> list[AgentType]:
+    """The one agent of this plugin, `command`."""
+    return [AgentType(name="command", agent=CommandAgent, settings=CommandSettings)]
