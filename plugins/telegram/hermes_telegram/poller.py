@@ -85,6 +85,30 @@ class Window:
         self._refused.add(update_id)
 
 
+class _Pauses:
+    """Pauses that grow while the same trouble lasts."""
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._last = 0.0
+        self._trouble = ""
+
+    async def pause(self, trouble: str) -> None:
+        """Log a new `trouble` once, and wait."""
+        if trouble != self._trouble:
+            log.warning("no updates for now: %s", trouble)
+            self._trouble = trouble
+        longest = self._timing.longest_pause
+        self._last = min(longest, self._last * 2 or self._timing.first_pause)
+        await self._timing.sleep(self._last)
+
+    def over(self) -> None:
+        """The trouble is over."""
+        if self._trouble:
+            log.info("updates are coming in again")
+        self._last, self._trouble = 0.0, ""
+
+
 class Poller:
     """Asks until it is cancelled, or until it says through `lost` that it cannot go on."""
 
@@ -105,8 +129,8 @@ class Poller:
         self._window = Window()
         self._settled = asyncio.Event()
         self._given_back = False
-        self._pause = 0.0
-        self._trouble = ""
+        self._network = _Pauses(timing)
+        self._refusal = _Pauses(timing)
         self._last_answer = self._clock()
 
     async def ask(self, timeout: int) -> None:
@@ -135,7 +159,7 @@ class Poller:
                     return
                 await self._recover(error)
             else:
-                self._answered()
+                self._network.over()
 
     async def confirm(self) -> None:
         """Tell Telegram what is finished, so that it is not shown again after a restart."""
@@ -152,9 +176,7 @@ class Poller:
             await _first(self._settled.wait(), self._timing.sleep(self._timing.hold))
         if self._given_back:
             self._given_back = False
-            await self._back_off("the gateway takes nothing in at the moment")
-        elif not self._window.unfinished:
-            self._pause = 0.0
+            await self._refusal.pause("the gateway takes nothing in at the moment")
 
     def _end_of(self, update_id: int) -> Callable[[asyncio.Future[None]], None]:
         def ended(done: asyncio.Future[None]) -> None:
@@ -163,18 +185,13 @@ class Poller:
                 self._given_back = True
             else:
                 self._window.finished(update_id)
+                self._refusal.over()
             if not self._window.busy:
                 self._settled.set()
 
         return ended
 
     # ── trouble ──────────────────────────────────────────────────────────────────────────────────
-
-    def _answered(self) -> None:
-        if self._trouble:
-            log.info("updates are coming in again")
-            self._trouble = ""
-            self._pause = 0.0
 
     def _is_over(self, error: Exception) -> bool:
         """Whether the account is to be connected anew; the core is told then."""
@@ -194,15 +211,7 @@ class Poller:
                     await self._source.renew_updates()
             except TimeoutError:
                 log.warning("the old connection for updates does not close")
-        await self._back_off(str(explain(error)))
-
-    async def _back_off(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            log.warning("no updates for now: %s", trouble)
-            self._trouble = trouble
-        longest = self._timing.longest_pause
-        self._pause = min(longest, self._pause * 2 or self._timing.first_pause)
-        await self._timing.sleep(self._pause)
+        await self._network.pause(str(explain(error)))
 
 
 def explain(error: Exception) -> HermesError:

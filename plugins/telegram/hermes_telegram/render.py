@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 from hermes_core import utf16_length
@@ -22,6 +23,8 @@ Kind = Literal["bold", "italic", "strikethrough", "code", "pre", "text_link", "b
 _STYLES: dict[str, Kind] = {"strong": "bold", "em": "italic", "s": "strikethrough"}
 _SCHEMES = frozenset({"http", "https", "tg", "mailto", "tel"})
 _RULE = "———"
+MAX_DEPTH = 50
+"""Nesting beyond this is no formatting but an accident, or an attempt to exhaust the stack."""
 _parser = (
     MarkdownIt("commonmark", {"html": False})
     .enable(["table", "strikethrough"])
@@ -48,12 +51,20 @@ class Rendered(msgspec.Struct, frozen=True):
 
 def render(markdown: str) -> Rendered:
     """Markdown as Telegram shows it. Never longer than `markdown`, and blank only if that is."""
+    tokens = _parser.parse(markdown)
+    if _depth(tokens) > MAX_DEPTH:
+        return Rendered(markdown)
     writer = _Writer()
-    _Document(markdown, writer).blocks(SyntaxTreeNode(_parser.parse(markdown)).children)
+    _Document(markdown, writer).blocks(SyntaxTreeNode(tokens).children)
     rendered = writer.result()
     if not rendered.text.strip() or utf16_length(rendered.text) > utf16_length(markdown):
         return Rendered(markdown)
     return rendered
+
+
+def _depth(tokens: Sequence[Token]) -> int:
+    levels = [piece.level for token in tokens for piece in token.children or ()]
+    return max([*levels, *(token.level for token in tokens)], default=0)
 
 
 class _Open(msgspec.Struct):

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hermes_core import Action, Address, Edited, Message, Reaction
+from hermes_telegram.inbound import Event, Reader
+from hermes_telegram.settings import OtherBots
+from hermes_telegram.wire import decode_answer, decode_update
+
+ME = {"id": 100, "is_bot": True, "first_name": "Hermes", "username": "hermes_bot"}
+ANN = {"id": 7, "is_bot": False, "first_name": "Ann", "last_name": "Lee", "username": "ann"}
+BOT = {"id": 8, "is_bot": True, "first_name": "Other", "username": "other_bot"}
+DM = {"id": 7, "type": "private"}
+GROUP = {"id": -1001, "type": "supergroup", "title": "Crew"}
+
+
+def read(kind: str, content: dict[str, Any], other_bots: OtherBots = "ignore") -> list[Event]:
+    reader = Reader(
+        own_id=100,
+        username="Hermes_Bot",
+        other_bots=other_bots,
+        address=lambda chat, kind, thread: Address(
+            platform="telegram", chat_id=chat, kind=kind, thread_id=thread
+        ),
+    )
+    return reader.events(decode_update(json.dumps({"update_id": 5, kind: content}).encode()))
+
+
+def said(other_bots: OtherBots = "ignore", **content: Any) -> Message | None:
+    full = {"message_id": 50, "date": 9, "chat": DM, "from": ANN} | content
+    found = read("message", full, other_bots)
+    if not found:
+        return None
+    (message,) = found
+    assert isinstance(message, Message)
+    return message
+
+
+def heard(**content: Any) -> Message:
+    message = said(**content)
+    assert message is not None
+    return message
+
+
+def test_a_direct_message() -> None:
+    message = heard(text="hi")
+    assert message.address == Address(platform="telegram", chat_id="7", kind="dm")
+    assert (message.sender.id, message.sender.name) == ("7", "Ann Lee")
+    assert (message.event_id, message.message_id, message.sent_at) == ("m50", "50", 9.0)
+    assert message.mentions_me
+
+
+def test_a_topic_is_a_thread_and_the_general_topic_is_none() -> None:
+    topic = heard(chat=GROUP, text="x", message_thread_id=3, is_topic_message=True)
+    assert (topic.address.kind, topic.address.thread_id) == ("group", "3")
+    general = heard(chat=GROUP, text="x")
+    assert general.address.thread_id is None
+    reply_thread = heard(chat=GROUP, text="x", message_thread_id=44)
+    assert reply_thread.address.thread_id is None
+
+
+def test_every_message_in_a_topic_replies_to_its_beginning_which_means_nothing() -> None:
+    beginning = {"message_id": 3, "chat": GROUP, "from": ME}
+    message = heard(
+        chat=GROUP, text="x", message_thread_id=3, is_topic_message=True, reply_to_message=beginning
+    )
+    assert (message.reply_to, message.mentions_me) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "mentions"),
+    [
+        ({"text": "hello"}, False),
+        (
+            {
+                "text": "😀 @Hermes_bot hi",
+                "entities": [{"type": "mention", "offset": 3, "length": 11}],
+            },
+            True,
+        ),
+        (
+            {
+                "text": "@hermes_bots hi",
+                "entities": [{"type": "mention", "offset": 0, "length": 12}],
+            },
+            False,
+        ),
+        ({"text": "@hermes_bot without an entity"}, False),
+        (
+            {
+                "text": "Hermes",
+                "entities": [{"type": "text_mention", "offset": 0, "length": 6, "user": ME}],
+            },
+            True,
+        ),
+        (
+            {
+                "photo": [{"file_id": "f"}],
+                "caption": "@hermes_bot",
+                "caption_entities": [{"type": "mention", "offset": 0, "length": 11}],
+            },
+            True,
+        ),
+        ({"text": "yes", "reply_to_message": {"message_id": 1, "chat": GROUP, "from": ME}}, True),
+        ({"text": "yes", "reply_to_message": {"message_id": 1, "chat": GROUP, "from": ANN}}, False),
+        (
+            {"text": "x", "entities": [{"type": "mention", "offset": -9, "length": 999}]},
+            False,
+        ),
+    ],
+)
+def test_who_is_meant_in_a_group(content: dict[str, Any], mentions: bool) -> None:
+    assert heard(chat=GROUP, **content).mentions_me is mentions
+
+
+def command(text: str, **content: Any) -> Message | None:
+    length = len(text.split(maxsplit=1)[0])
+    entities = [{"type": "bot_command", "offset": 0, "length": length}]
+    return said(chat=GROUP, text=text, entities=entities, **content)
+
+
+def test_commands_for_us_lose_our_name_and_those_for_others_are_not_ours() -> None:
+    mine = command("/stop@hermes_bot now")
+    assert mine is not None
+    assert (mine.text, mine.mentions_me) == ("/stop now", True)
+    assert command("/stop@other_bot now") is None
+    anybodys = command("/stop now")
+    assert anybodys is not None
+    assert anybodys.text == "/stop now"
+
+
+def test_a_reply_carries_what_it_quotes() -> None:
+    original = {"message_id": 4, "chat": DM, "from": ANN, "text": "the whole text"}
+    whole = heard(text="why?", reply_to_message=original)
+    assert (whole.reply_to, whole.quoted) == ("4", "the whole text")
+    part = heard(text="why?", reply_to_message=original, quote={"text": "whole"})
+    assert part.quoted == "whole"
+
+
+def test_files_of_every_kind() -> None:
+    photo = heard(
+        caption="look",
+        photo=[
+            {"file_id": "small", "width": 10, "height": 10},
+            {"file_id": "large", "width": 900, "height": 900, "file_size": 5000},
+        ],
+    )
+    assert photo.text == "look"
+    (picture,) = photo.attachments
+    assert (picture.ref, picture.media_type, picture.size) == ("large", "image/jpeg", 5000)
+    document = {"file_id": "d", "file_name": "a.pdf", "mime_type": "application/pdf"}
+    (pdf,) = heard(document=document).attachments
+    assert (pdf.name, pdf.media_type, pdf.size) == ("a.pdf", "application/pdf", None)
+    (voice,) = heard(voice={"file_id": "v"}).attachments
+    assert (voice.name, voice.media_type) == ("voice.ogg", "audio/ogg")
+    (gif,) = heard(animation={"file_id": "g"}, document={"file_id": "g"}).attachments
+    assert gif.name == "animation.mp4"
+
+
+def test_what_is_neither_text_nor_file_is_put_in_words() -> None:
+    assert heard(location={"latitude": 1.5, "longitude": 2}).text == "[location 1.5, 2.0]"
+    contact = {"phone_number": "+1", "first_name": "Bo"}
+    assert heard(contact=contact).text == "[contact Bo +1]"
+    assert heard(sticker={"file_id": "s", "emoji": "👍"}).text == "[sticker 👍]"
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        {"new_chat_members": [ANN]},
+        {"pinned_message": {"message_id": 1}},
+        {"forum_topic_created": {"name": "x"}},
+        {"migrate_to_chat_id": -1009},
+    ],
+)
+def test_service_messages_say_nothing(service: dict[str, Any]) -> None:
+    assert said(chat=GROUP, **service) is None
+
+
+@pytest.mark.case("AZ-14")
+def test_other_bots_are_heard_as_the_setting_says() -> None:
+    from_bot = {"chat": GROUP, "from": BOT, "text": "hi"}
+    mention = {
+        **from_bot,
+        "text": "@hermes_bot",
+        "entities": [{"type": "mention", "offset": 0, "length": 11}],
+    }
+    reply = from_bot | {"reply_to_message": {"message_id": 1, "chat": GROUP, "from": ME}}
+    assert [said("ignore", **it) for it in (from_bot, mention, reply)] == [None, None, None]
+    heard_mention = said("mentions", **mention)
+    assert heard_mention is not None
+    assert heard_mention.sender.is_bot
+    # A bot that answers us does not mean us: two of them would never stop.
+    assert said("mentions", **reply) is None
+    answered = said("all", **reply)
+    assert answered is not None
+    assert not answered.mentions_me
+
+
+@pytest.mark.case("AZ-04")
+def test_the_sender_is_a_number_whatever_they_call_themselves() -> None:
+    trickster = {"id": 99, "first_name": "7", "username": "7"}
+    assert heard(chat=GROUP, text="x", **{"from": trickster}).sender.id == "99"
+
+
+def test_who_speaks_for_a_chat_has_its_id_and_not_the_stand_ins() -> None:
+    stand_in = {"id": 1087968824, "is_bot": True, "first_name": "Group"}
+    message = heard(chat=GROUP, text="x", sender_chat=GROUP, **{"from": stand_in})
+    assert (message.sender.id, message.sender.name) == ("-1001", "Crew")
+
+
+def test_a_channel_post_is_said_by_the_channel() -> None:
+    channel = {"id": -1005, "type": "channel", "title": "News"}
+    (post,) = read("channel_post", {"message_id": 1, "chat": channel, "text": "hi"})
+    assert isinstance(post, Message)
+    assert (post.address.kind, post.sender.id) == ("channel", "-1005")
+
+
+def test_an_edit_is_its_own_event() -> None:
+    sent = {"message_id": 50, "date": 1, "edit_date": 2, "chat": DM, "from": ANN, "text": "new"}
+    (edit,) = read("edited_message", sent)
+    assert isinstance(edit, Edited)
+    assert (edit.event_id, edit.message_id, edit.text, edit.sent_at) == ("u5", "50", "new", 2.0)
+
+
+def test_a_live_location_that_moves_is_no_edit() -> None:
+    location = {"latitude": 1, "longitude": 2}
+    edited = {"message_id": 50, "date": 1, "chat": DM, "from": ANN, "location": location}
+    assert read("edited_message", edited) == []
+
+
+def test_a_button() -> None:
+    message = {"message_id": 3, "date": 0, "chat": GROUP}
+    pressed = {"id": "q1", "from": ANN, "message": message, "data": "yes"}
+    (action,) = read("callback_query", pressed)
+    assert isinstance(action, Action)
+    assert (action.event_id, action.sender.id, action.message_id) == ("cq1", "7", "3")
+    assert action.value == "yes"
+
+
+def test_reactions_are_told_apart() -> None:
+    def emoji(value: str) -> dict[str, str]:
+        return {"type": "emoji", "emoji": value}
+
+    custom = {"type": "custom_emoji", "custom_emoji_id": "77"}
+    change = {
+        "chat": GROUP,
+        "message_id": 3,
+        "date": 1,
+        "user": ANN,
+        "old_reaction": [emoji("👍"), emoji("🔥")],
+        "new_reaction": [emoji("🔥"), custom],
+    }
+    events = read("message_reaction", change)
+    assert [
+        (event.event_id, event.emoji, event.removed)
+        for event in events
+        if isinstance(event, Reaction)
+    ] == [("u5.0", "👍", True), ("u5.1", "custom:77", False)]
+
+
+def test_one_update_that_cannot_be_read_does_not_cost_the_others() -> None:
+    good = {"update_id": 2, "message": {"message_id": 1, "chat": DM, "from": ANN, "text": "hi"}}
+    bad = {"update_id": 1, "message": {"message_id": "one", "chat": 5}}
+    unknown = {"update_id": 3, "something_new": {"a": 1}}
+    body = json.dumps({"ok": True, "result": [bad, good, unknown]}).encode()
+    updates = decode_answer(body)
+    assert [update.update_id for update in updates] == [1, 2, 3]
+    assert [update.message is not None for update in updates] == [False, True, False]
