@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
-from hermes_core.errors import EXIT_NEVER, ConfigError, ControlError
+from hermes_core.drains import Drain
+from hermes_core.errors import ControlError, HermesError
 from hermes_core.events import GatewayInfo
 from hermes_core.home import Home
+from hermes_core.ids import new_id
 from hermes_core.served import ServedProfile
 from hermes_core.startup import Plan, prepare
 from hermes_core.store.database import require_ours
@@ -57,31 +58,35 @@ class Gateway:
                 "status": self._status,
                 "plugins.stats": self._plugin_stats,
                 "attach": self._attach,
-                "stop": self._stop_request,
+                "stop": self._stop,
+                "restart": self._restart,
+                "drain": self._drain,
             },
         )
+        self.instance = new_id("g")
+        self.grace = float(self._settings.shutdown_grace)
+        self.drain = Drain(self._pause, self._resume, wall)
         self.stop_requested = asyncio.Event()
         self.restart_wanted = False
 
     async def start(self) -> None:
-        """Serve. On return everything runs; accounts may still be connecting."""
-        if self.hooks.missing_required:
-            names = ", ".join(self.hooks.missing_required)
-            raise ConfigError(
-                f"required plugins are missing or broken: {names}",
-                where="[plugins] required",
-                remedy="`hermes plugins list` says why",
-            )
+        """Serve. On return everything runs; accounts may still be connecting.
+
+        While a required plugin is missing nothing is taken in: no account is connected.
+        """
+        if self.blocked:
+            log.error("nothing is taken in: %s", self.blocked)
         await self.hooks.start()
         for profile in self.profiles.values():
-            await profile.start()
+            await profile.start(self.blocked)
         await self._control.start()
         self.hooks.notify(specs.on_gateway_start, gateway=self._info())
         log.info("the gateway is ready", extra={"home": str(self.home.state_root)})
 
-    async def stop(self, grace: float | None = None) -> None:
-        """Drain within `grace` seconds (default: the setting) and close everything."""
-        limit = float(self._settings.shutdown_grace) if grace is None else grace
+    async def stop(self) -> None:
+        """Drain within the grace period and close everything."""
+        self.drain.end()
+        limit = self.grace
         await asyncio.gather(*(profile.stop(limit) for profile in self.profiles.values()))
         await self._control.stop()
         self.hooks.notify(specs.on_gateway_stop, gateway=self._info())
@@ -98,8 +103,35 @@ class Gateway:
         return True
 
     @property
+    def blocked(self) -> str:
+        """Why nothing may be taken in, "" when everything that is required is there."""
+        names = ", ".join(self.hooks.missing_required)
+        return f"required plugins are missing or broken: {names}" if names else ""
+
+    @property
+    def lingering(self) -> list[str]:
+        """What did not end when it was told to, after `stop`."""
+        turns = [
+            f"turn {run.turn_id}"
+            for profile in self.profiles.values()
+            for run in profile.lanes.abandoned
+        ]
+        return turns + [f"{call.plugin}.{call.hook}" for call in self.hooks.abandoned]
+
+    def _pause(self) -> None:
+        for profile in self.profiles.values():
+            profile.pause()
+
+    def _resume(self) -> None:
+        for profile in self.profiles.values():
+            profile.resume()
+
+    @property
     def failed_for_good(self) -> bool:
-        """Every account failed in a way that no restart mends."""
+        """It can never work as it is configured: a required plugin is missing, or every account
+        failed in a way that no restart mends."""
+        if self.blocked:
+            return True
         accounts = [account for profile in self.profiles.values() for account in profile.accounts]
         return bool(accounts) and all(account.state == "failed" for account in accounts)
 
@@ -112,7 +144,11 @@ class Gateway:
         return {
             "version": VERSION,
             "pid": os.getpid(),
+            "instance": self.instance,
             "home": str(self.home.state_root),
+            "blocked": self.blocked,
+            "draining": "stopping" if self.stop_requested.is_set() else "",
+            "drain": self.drain.status(),
             "profiles": [profile.status() for profile in self.profiles.values()],
             "quarantined": [
                 {"plugin": broken.name, "reason": broken.reason}
@@ -141,9 +177,25 @@ class Gateway:
         await found.attach(channel)
         return None
 
-    async def _stop_request(self, _: Channel) -> Mapping[str, object]:
+    async def _stop(self, channel: Channel) -> Mapping[str, object]:
+        grace = channel.parameters.get("grace")
+        if isinstance(grace, int | float) and not isinstance(grace, bool):
+            self.grace = float(grace)
         self.stop_requested.set()
-        return {"stopping": True}
+        return {"stopping": True, "grace": self.grace}
+
+    async def _restart(self, _: Channel) -> Mapping[str, object]:
+        """Answered at once: whoever asks may be part of a turn that the drain waits for."""
+        return {"restarting": self.request_restart(), "instance": self.instance}
+
+    async def _drain(self, channel: Channel) -> Mapping[str, object]:
+        """Begin no turn for some time, or begin them again. A drain has an owner and an end."""
+        wanted = channel.parameters
+        seconds = wanted.get("seconds")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
+            raise ControlError("a drain needs a number of seconds")
+        self.drain.begin(str(wanted.get("owner", "somebody")), float(seconds))
+        return {"drain": self.drain.status()}
 
 
 @asynccontextmanager
@@ -163,51 +215,42 @@ async def hosted(
 
     Raises HomeLocked when another process is the gateway of `home`, ConfigError, StoreError.
     """
-    _make(home)
+    make_home(home)
     with HomeLock(home.lock_path, runs=runs):
         plan = prepare(home, extra=extra, installed=installed, disabled=disabled)
         gateway = Gateway(home, plan, wall)
         try:
             await gateway.start()
-            yield gateway
+            async with _until_stop(gateway):
+                yield gateway
         finally:
             await gateway.stop()
 
 
-async def serve(home: Home, *, disabled: Sequence[str] = ()) -> int:
-    """Run a gateway until SIGTERM, SIGINT or a stop request. Returns the exit code.
+@asynccontextmanager
+async def _until_stop(gateway: Gateway) -> AsyncIterator[None]:
+    """Cancel the body when a local command asks the gateway to stop. Raises HermesError then."""
+    body = asyncio.current_task()
+    assert body is not None
 
-    A second signal ends the drain at once: what is left stays in the database.
-    """
-    loop = asyncio.get_running_loop()
-    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signals.put_nowait, number)
-    _make(home)
-    with HomeLock(home.lock_path, runs="hermes run"):
-        gateway = Gateway(home, prepare(home, disabled=disabled))
-        await gateway.start()
-        await _first(signals.get(), gateway.stop_requested.wait())
-        log.info("stopping: new turns are not started, running ones may finish")
-        draining = asyncio.create_task(gateway.stop(), name="drain")
-        await _first(signals.get(), asyncio.shield(draining))
-        if not draining.done():
-            log.warning("stopping at once")
-            os._exit(1)
-        await draining
-        return EXIT_NEVER if gateway.failed_for_good else 0
+    async def watch() -> None:
+        await gateway.stop_requested.wait()
+        body.cancel()
+
+    watching = asyncio.create_task(watch(), name="wait for a stop request")
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not gateway.stop_requested.is_set():
+            raise
+        body.uncancel()
+        raise HermesError("the gateway was told to stop") from None
+    finally:
+        watching.cancel()
 
 
-def _make(home: Home) -> None:
+def make_home(home: Home) -> None:
     """Make the directories, unless they belong to another program, which keeps its `state.db` there
     too."""
     require_ours(home.database())
     home.ensure()
-
-
-async def _first(*waits: object) -> None:
-    """Wait until one of the awaitables is done; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()

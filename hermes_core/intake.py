@@ -109,8 +109,9 @@ class Intake:
         return ""
 
     def drain(self, notice: str) -> None:
-        """From now on what comes in waits for the next start; each chat is told so once."""
+        """From now on what comes in waits, and each chat is told so once; "" ends that."""
         self._draining = notice
+        self._told.clear()
 
     def submit(
         self, admitted: Admitted[Inbound], key: str, payload: bytes

@@ -185,6 +185,8 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._open = asyncio.Event()
+        self._open.set()
         self.abandoned: set[Run] = set()
         self.waiting = 0
 
@@ -239,12 +241,21 @@ class Lanes:
     def running(self) -> list[Run]:
         return [lane.run for lane in self._lanes.values() if lane.run is not None]
 
+    def pause(self) -> None:
+        """Let no turn begin until `resume`. What runs goes on."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Let turns begin again."""
+        self._open.set()
+
     async def stop(self, grace: float) -> None:
         """Start no more turns, wait up to `grace` seconds for those that run, then cancel them.
 
         Rows that were not run stay in the inbox.
         """
         self._stopping = True
+        self._open.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
         for lane in list(self._lanes.values()):
@@ -262,6 +273,7 @@ class Lanes:
         try:
             while lane.highest > lane.seen and self.may_start():
                 mark = lane.highest
+                await self._open.wait()
                 async with self._slots:
                     if not self.may_start():
                         break

@@ -41,6 +41,9 @@ CUT = (
     "The gateway stopped while it worked on this message, so it is not answered."
     " Send it again if you still want it."
 )
+DELIVERY_GRACE = 5.0
+"""Seconds that calls in progress may take to send when the gateway stops."""
+PAUSED = "The gateway is being worked on. Your message is kept and answered later."
 DRAINING = "The gateway is about to restart. Your message is kept and answered afterwards."
 
 
@@ -117,11 +120,17 @@ class ServedProfile:
                 self.accounts.add(self._build(account))
         self._require_agent(settings.agent.use)
 
-    async def start(self) -> None:
-        """Open the database, prepare what a crash cut, connect the accounts, run what waits."""
+    async def start(self, blocked: str = "") -> None:
+        """Open the database, prepare what a crash cut, connect the accounts, run what waits.
+
+        With `blocked`, the reason why nothing may be taken in, no account is connected.
+        """
         await self.store.open()
         await self._recover()
         await self.delivery.recover()
+        if blocked:
+            self.admission.close(blocked)
+            return
         for account in self.accounts:
             self._spawn(account.run(), f"account {account.name}@{self.scope.name}")
         for key, highest, count in await self.store.write(inbox.waiting_keys):
@@ -132,13 +141,23 @@ class ServedProfile:
         self.intake.drain(DRAINING)
         await self.lanes.stop(grace)
         await self.intake.stop()
-        await self.delivery.stop(grace)
+        await self.delivery.stop(DELIVERY_GRACE)
         self.admission.close("the gateway is stopping")
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.store.close()
+
+    def pause(self) -> None:
+        """Begin no turn until `resume`; what comes in waits, and its people are told once."""
+        self.lanes.pause()
+        self.intake.drain(PAUSED)
+
+    def resume(self) -> None:
+        """Begin turns again."""
+        self.intake.drain("")
+        self.lanes.resume()
 
     def status(self) -> dict[str, object]:
         """Facts for `hermes status`."""

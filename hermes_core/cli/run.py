@@ -8,6 +8,9 @@ import click
 
 from hermes_core.cli.invocation import Invocation
 
+REPLACE_GRACE = 30.0
+"""Seconds that the gateway to be replaced may take to drain."""
+
 
 @click.command()
 @click.option(
@@ -18,20 +21,28 @@ from hermes_core.cli.invocation import Invocation
 )
 @click.option("--log-level", default="info", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--disable", multiple=True, metavar="NAME", help="Do not load the plugin NAME.")
+@click.option("--replace", is_flag=True, help="End the gateway that runs, then start.")
 @click.pass_obj
-def run(invocation: Invocation, log_format: str, log_level: str, disable: tuple[str, ...]) -> None:
+def run(
+    invocation: Invocation,
+    log_format: str,
+    log_level: str,
+    disable: tuple[str, ...],
+    replace: bool,
+) -> None:
     """Run the gateway until it is told to stop.
 
     SIGTERM and SIGINT stop it: no new turn begins, running turns may finish within the grace
     period, and what waits is kept for the next start. A second signal stops it at once.
     """
-    import asyncio
-
-    from hermes_core.gateway import serve
     from hermes_core.logs import setup_logging
+    from hermes_core.serving import run_gateway
+    from hermes_core.supervision.takeover import end_holder
 
     try:
         setup_logging("json" if log_format == "json" else "human", log_level, sys.stderr)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--log-level") from error
-    sys.exit(asyncio.run(serve(invocation.home, disabled=disable)))
+    if replace:
+        end_holder(invocation.home, REPLACE_GRACE)
+    sys.exit(run_gateway(invocation.home, disabled=disable))

@@ -15,6 +15,9 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "run", "Run the gateway until it is told to stop."),
+    "stop": Entry("lifecycle", "stop", "Stop the gateway."),
+    "restart": Entry("lifecycle", "restart", "Restart the gateway."),
+    "drain": Entry("lifecycle", "drain", "Begin no new turn for some time."),
     "status": Entry("status", "status", "Show whether the gateway runs and what it does."),
     "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
     "profiles": Entry("profiles", "profiles", "List profiles and show what they consist of."),

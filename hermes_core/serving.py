@@ -1,0 +1,125 @@
+"""`hermes run`: one process from its start to its end, with signals, drains and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_core.errors import EXIT_FAILURE, EXIT_NEVER, EXIT_RESTART
+from hermes_core.gateway import Gateway, make_home
+from hermes_core.startup import prepare
+from hermes_core.supervision.lock import HomeLock
+from hermes_core.supervision.watchdog import Deadline
+
+if TYPE_CHECKING:
+    from hermes_core.home import Home
+
+log = logging.getLogger(__name__)
+
+START_LIMIT = 300.0
+"""Seconds from the lock to a gateway that serves. Imports, migrations and a cold disk fit."""
+STOP_MARGIN = 30.0
+"""Seconds beyond the grace period for cancelled turns, deliveries, accounts and observers to
+end."""
+EXECUTOR_GRACE = 2.0
+_SUPERVISED = ("INVOCATION_ID", "NOTIFY_SOCKET", "HERMES_SUPERVISED")
+"""Variables that say that something starts this process again (systemd.exec(5), sd_notify(3),
+ours)."""
+
+
+def run_gateway(home: Home, *, disabled: Sequence[str] = ()) -> int:
+    """Run a gateway until SIGTERM, SIGINT or a request, and return the exit code.
+
+    A second signal ends the drain at once: what is left stays in the database. A restart without a
+    supervisor does not return: the process is replaced by a new one.
+    """
+    environment = dict(os.environ)
+    code = asyncio.run(_serve(home, disabled, environment))
+    if code == EXIT_RESTART:
+        _start_again(environment)
+    return code
+
+
+async def _serve(home: Home, disabled: Sequence[str], environment: Mapping[str, str]) -> int:
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
+    make_home(home)
+    report = home.state_dir() / "watchdog.txt"
+    with HomeLock(home.lock_path, runs="hermes run"):
+        with Deadline(START_LIMIT, code=EXIT_RESTART, report=report, what="the start"):
+            gateway = Gateway(home, prepare(home, disabled=disabled))
+            await gateway.start()
+        await _first(signals.get(), gateway.stop_requested.wait())
+        limit = gateway.grace + STOP_MARGIN
+        with Deadline(limit, code=EXIT_FAILURE, report=report, what="the stop"):
+            await _drain(gateway, signals)
+            lingering = [*gateway.lingering, *await _busy_executor()]
+    code = _code(gateway)
+    if lingering:
+        # The event loop would wait for these for ever.
+        log.warning("left behind at the end: %s", ", ".join(lingering))
+        if code == EXIT_RESTART:
+            _start_again(environment)
+        _leave(code)
+    return code
+
+
+async def _drain(gateway: Gateway, signals: asyncio.Queue[signal.Signals]) -> None:
+    log.info("stopping: no new turn begins, running ones may finish")
+    draining = asyncio.create_task(gateway.stop(), name="drain")
+    await _first(signals.get(), asyncio.shield(draining))
+    if not draining.done():
+        log.warning("stopping at once: what is unfinished is taken up at the next start")
+        _leave(EXIT_FAILURE)
+    await draining
+
+
+def _code(gateway: Gateway) -> int:
+    if gateway.restart_wanted:
+        return EXIT_RESTART
+    return EXIT_NEVER if gateway.failed_for_good else 0
+
+
+async def _busy_executor() -> list[str]:
+    """Blocking work that does not end is named, and not waited for."""
+    closing = asyncio.create_task(
+        asyncio.get_running_loop().shutdown_default_executor(), name="close the executor"
+    )
+    done, _ = await asyncio.wait({closing}, timeout=EXECUTOR_GRACE)
+    return [] if done else ["blocking work in a thread"]
+
+
+def _start_again(environment: Mapping[str, str]) -> None:
+    """Replace this process, unless something else starts it again. Its lock and files are closed by
+    the system; the environment is the one it was started with, secrets included."""
+    if any(environment.get(name) for name in _SUPERVISED):
+        return
+    _flush()
+    os.execve(  # noqa: S606 - the same program with the same arguments
+        sys.executable, [sys.executable, "-m", "hermes_core.cli", *sys.argv[1:]], environment
+    )
+
+
+def _leave(code: int) -> None:
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+
+
+async def _first(*waits: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
+    """Wait until one is done; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
