@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
 from hermes_core.drains import Drain
-from hermes_core.errors import ControlError, HermesError
+from hermes_core.errors import ControlError, HermesError, StoreError
 from hermes_core.events import GatewayInfo
 from hermes_core.home import Home
 from hermes_core.ids import new_id
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HOUSEKEEPING = 60.0
+"""Seconds between two rounds of what can wait."""
 HOOK_GRACE = 5.0
 """Seconds that observers get at the end to take in what they were told."""
 
@@ -58,6 +60,7 @@ class Gateway:
                 "status": self._status,
                 "plugins.stats": self._plugin_stats,
                 "attach": self._attach,
+                "service": self._service,
                 "stop": self._stop,
                 "restart": self._restart,
                 "drain": self._drain,
@@ -66,6 +69,7 @@ class Gateway:
         self.instance = new_id("g")
         self.grace = float(self._settings.shutdown_grace)
         self.drain = Drain(self._pause, self._resume, wall)
+        self._housekeeper: asyncio.Task[None] | None = None
         self.stop_requested = asyncio.Event()
         self.restart_wanted = False
 
@@ -80,17 +84,20 @@ class Gateway:
         for profile in self.profiles.values():
             await profile.start(self.blocked)
         await self._control.start()
+        self._housekeeper = asyncio.create_task(self._housekeep(), name="housekeeping")
         self.hooks.notify(specs.on_gateway_start, gateway=self._info())
         log.info("the gateway is ready", extra={"home": str(self.home.state_root)})
 
     async def stop(self) -> None:
         """Drain within the grace period and close everything."""
         self.drain.end()
+        await self._end_housekeeping()
         limit = self.grace
         await asyncio.gather(*(profile.stop(limit) for profile in self.profiles.values()))
         await self._control.stop()
         self.hooks.notify(specs.on_gateway_stop, gateway=self._info())
         await self.hooks.stop(HOOK_GRACE)
+        await asyncio.gather(*(profile.close() for profile in self.profiles.values()))
         log.info("the gateway has stopped")
 
     def request_restart(self) -> bool:
@@ -117,6 +124,20 @@ class Gateway:
             for run in profile.lanes.abandoned
         ]
         return turns + [f"{call.plugin}.{call.hook}" for call in self.hooks.abandoned]
+
+    async def _housekeep(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING)
+            for profile in self.profiles.values():
+                try:
+                    await profile.housekeep()
+                except StoreError as error:
+                    log.warning("housekeeping: %s", error)
+
+    async def _end_housekeeping(self) -> None:
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+            await asyncio.wait([self._housekeeper])
 
     def _pause(self) -> None:
         for profile in self.profiles.values():
@@ -158,6 +179,18 @@ class Gateway:
 
     async def _plugin_stats(self, _: Channel) -> Mapping[str, object]:
         return self.hooks.report()
+
+    async def _service(self, channel: Channel) -> Mapping[str, object]:
+        """Hand a request to a service of a plugin: {profile, name, request}."""
+        wanted = channel.parameters
+        name = str(wanted.get("profile", "default"))
+        profile = self.profiles.get(name)
+        if profile is None:
+            raise ControlError(f"this gateway does not serve the profile {name!r}")
+        request = wanted.get("request")
+        return await profile.services.request(
+            str(wanted.get("name")), request if isinstance(request, dict) else {}
+        )
 
     async def _attach(self, channel: Channel) -> Mapping[str, object] | None:
         """Hand a local client over to an adapter, until it leaves."""

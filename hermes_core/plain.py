@@ -12,6 +12,7 @@ BUDGET = 262_144
 """Characters of texts and names in one document at most."""
 MAX_DEPTH = 32
 _MAX_INT = 1 << 63
+_MAX_FLOAT = 1e300
 _ITEM = 8
 """What a value costs besides its text, so that a million empty ones are bounded too."""
 CUT = "…"
@@ -36,8 +37,10 @@ class _Walk:
     def __call__(self, value: object, depth: int) -> object:
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(value, (int, float)):
-            return _number(value)
+        if isinstance(value, int):
+            return _whole(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else None
         if isinstance(value, str):
             return self._text(value)
         if depth >= MAX_DEPTH:
@@ -79,12 +82,10 @@ class _Walk:
         return result
 
 
-def _number(value: float) -> object:
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+def _whole(value: int) -> object:
     if -_MAX_INT <= value < _MAX_INT:
         return int(value)
-    return float(value) if abs(value) < 1e300 else None
+    return float(value) if abs(value) < _MAX_FLOAT else None
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, object]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
+from hermes_core import hookspecs as specs
 from hermes_core.accounts import Accounts
 from hermes_core.adapters import Account
 from hermes_core.admission import Admission
@@ -16,9 +17,12 @@ from hermes_core.commands import Call, Command, Commands
 from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
 from hermes_core.errors import ConfigError, HermesError
+from hermes_core.events import HousekeepingInfo
 from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
+from hermes_core.observers import Durable
+from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.store import Store, inbox, turns
 from hermes_core.turns import Turns
@@ -75,6 +79,10 @@ class ServedProfile:
         self._agents: dict[str, Agent[Settings]] = {}
         self.accounts = Accounts()
         self.store = Store(database, settings.gateway.durability)
+        self.durable = Durable(self.store, wall)
+        self.services = Services(
+            scope=scope, store=self.store, hooks=hooks, durable=self.durable, wall=wall
+        )
         self.delivery = Delivery(
             scope=scope, store=self.store, hooks=hooks, link=self.accounts.link, wall=wall
         )
@@ -106,6 +114,7 @@ class ServedProfile:
             store=self.store,
             gate=gate,
             hooks=hooks,
+            durable=self.durable,
             delivery=self.delivery,
             accounts=self.accounts,
             agent=self._agent,
@@ -126,6 +135,7 @@ class ServedProfile:
         With `blocked`, the reason why nothing may be taken in, no account is connected.
         """
         await self.store.open()
+        await self.services.start()
         await self._recover()
         await self.delivery.recover()
         if blocked:
@@ -147,7 +157,17 @@ class ServedProfile:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Stop the services, which have been told everything by now, and close the database."""
+        await self.services.stop()
         await self.store.close()
+
+    async def housekeep(self) -> None:
+        """What is due about once a minute."""
+        load = HousekeepingInfo(running_turns=len(self.lanes.running), waiting=self.lanes.waiting)
+        self._hooks.notify(specs.on_housekeeping, scope=self.scope, load=load)
+        await self.durable.expire()
 
     def pause(self) -> None:
         """Begin no turn until `resume`; what comes in waits, and its people are told once."""
@@ -174,6 +194,7 @@ class ServedProfile:
             "received": dict(self.admission.counts),
             "turns": dict(self.turns.counts),
             "deliveries": dict(self.delivery.counts),
+            "services": self.services.status(),
         }
 
     # ── wiring ───────────────────────────────────────────────────────────────────────────────────

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from hermes_core import hookspecs as specs
 from hermes_core.agents import Agent, HistoryMessage, TurnMessage
 from hermes_core.answers import Answer, TooMuch
 from hermes_core.attempts import Link
@@ -27,8 +27,11 @@ from hermes_core.messages import (
     Consumed,
     Inbound,
     Message,
+    ToolEnd,
+    ToolStart,
     decode_inbound,
 )
+from hermes_core.observers import Durable, TurnWatch
 from hermes_core.previews import Preview, Typing
 from hermes_core.settings import Settings
 from hermes_core.store import inbox, outbox, sessions, turns
@@ -121,13 +124,16 @@ class AgentTurn:
 
 @dataclass(frozen=True)
 class Hearing:
-    """Takes in what an agent says: into the answer, and on to the preview."""
+    """Takes in what an agent says: into the answer, and on to the preview and the observers."""
 
     answer: Answer
     preview: Preview | None
+    watch: TurnWatch
 
     def __call__(self, event: AgentEvent) -> None:
         changed = self.answer.apply(event)
+        if isinstance(event, ToolStart | ToolEnd):
+            self.watch.tool(event)
         if self.preview is not None:
             self.preview.hear(event, changed=changed)
 
@@ -142,6 +148,7 @@ class Turns:
         store: Store,
         gate: Gate,
         hooks: Hooks,
+        durable: Durable,
         delivery: Delivery,
         accounts: Accounts,
         agent: Callable[[Address], Agent[Settings] | None],
@@ -158,6 +165,7 @@ class Turns:
         self._store = store
         self._gate = gate
         self._hooks = hooks
+        self._durable = durable
         self._delivery = delivery
         self._accounts = accounts
         self._agent = agent
@@ -230,7 +238,8 @@ class Turns:
         self, lane: Lane, taken: turns.Taken, messages: Sequence[Admitted[Message]]
     ) -> None:
         job = self._job(taken, [admitted.event for admitted in messages])
-        self._announce(taken, job.info)
+        watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
+        watch.begin(_new_session(taken, job.info))
         started = asyncio.get_running_loop().time()
         run = Run(taken.turn_id, job.events[0].sender.id, self._limits)
         turn = AgentTurn(taken, job, scope=self._scope, store=self._store, steering=run.steering)
@@ -238,15 +247,20 @@ class Turns:
         preview = self._preview(job, answer)
         typing = Typing(job.link, job.reply.address)
         typing.start()
-        outcome = await self._outcome(lane, turn, job, run, Hearing(answer, preview))
+        outcome = await self._outcome(lane, turn, job, run, Hearing(answer, preview, watch))
         edits = taken.preview if preview is None else await preview.close()
-        state = await self._finish(taken, job, run, outcome, edits)
+        duration = asyncio.get_running_loop().time() - started
+        end = partial(_end, job.info, outcome, answer=answer, duration=duration)
+        ending = self._ending(job, run, outcome, edits)
+        ending = replace(
+            ending,
+            events=watch.rows_with(end(outcome.state)),
+            cancelled=watch.rows_with(end("cancelled")),
+        )
+        state = await self._finish(taken, ending)
         await typing.stop()
         self.counts[state] += 1
-        if self._hooks.has(specs.on_turn_end):
-            duration = asyncio.get_running_loop().time() - started
-            end = _end(job.info, outcome, state, answer, duration)
-            self._hooks.notify(specs.on_turn_end, scope=self._scope, turn=end)
+        watch.ended(end(state))
 
     def _job(self, taken: turns.Taken, events: list[Message]) -> Job:
         first, last = events[0], events[-1]
@@ -269,18 +283,6 @@ class Turns:
             edits=taken.preview,
         )
         return Job(events, info, reply, self._accounts.link(first.address.account_key))
-
-    def _announce(self, taken: turns.Taken, info: TurnInfo) -> None:
-        if taken.new_session and self._hooks.has(specs.on_session_start):
-            session = SessionInfo(
-                session_id=taken.session_id,
-                session_key=taken.session_key,
-                generation=taken.generation,
-                address=info.address,
-            )
-            self._hooks.notify(specs.on_session_start, scope=self._scope, session=session)
-        if self._hooks.has(specs.on_turn_start):
-            self._hooks.notify(specs.on_turn_start, scope=self._scope, turn=info)
 
     def _preview(self, job: Job, answer: Answer) -> Preview | None:
         link, reply = job.link, job.reply
@@ -342,17 +344,7 @@ class Turns:
         shown = error.what if isinstance(error, AgentError) else FAILED
         return Outcome("failed", error=shown, reason=type(error).__name__)
 
-    async def _finish(
-        self, taken: turns.Taken, job: Job, run: Run, outcome: Outcome, edits: str
-    ) -> turns.TurnState:
-        """Write the end, and say which it was: a turn that was cancelled first writes nothing."""
-        now = self._wall()
-        if outcome.state == "interrupted":
-            cuts = await self._store.write(
-                lambda tx: turns.interrupt(tx, now, outcome.reason, taken.turn_id)
-            )
-            self._freed(-len(cuts))
-            return outcome.state
+    def _ending(self, job: Job, run: Run, outcome: Outcome, edits: str) -> turns.Ending:
         steered = [run.offered[token] for token in run.consumed]
         answers = job.reply.answers + tuple(event.event_id for event in steered)
         reply = replace(job.reply, edits=edits, answers=answers)
@@ -363,26 +355,44 @@ class Turns:
             rows = self._delivery.compose(reply, outcome.text, "final")
         elif outcome.error:
             rows = self._delivery.compose(reply, outcome.error, "error")
-        ending = turns.Ending(
+        return turns.Ending(
             outcome.state,
             outcome.reason,
-            now,
+            self._wall(),
             lines,
             rows,
             claim_first=self._delivery.ready(reply.address),
             consumed=tuple(map(int, run.consumed)),
         )
 
+    async def _finish(self, taken: turns.Taken, ending: turns.Ending) -> turns.TurnState:
+        """Write the end, and say which it was: a turn that was cancelled first writes no answer."""
+        if ending.state == "interrupted":
+            cuts = await self._store.write(lambda tx: turns.put_back(tx, taken, ending))
+            self._freed(-len(cuts))
+            return ending.state
+
         def committed(ended: turns.Ended) -> None:
             self._freed(len(ending.consumed) if ended.committed else 0)
             self._delivery.appended(ended.appended)
 
         ended = await self._store.write(lambda tx: turns.finish(tx, taken, ending), committed)
-        return outcome.state if ended.committed else "cancelled"
+        return ending.state if ended.committed else "cancelled"
+
+
+def _new_session(taken: turns.Taken, info: TurnInfo) -> SessionInfo | None:
+    if not taken.new_session:
+        return None
+    return SessionInfo(
+        session_id=taken.session_id,
+        session_key=taken.session_key,
+        generation=taken.generation,
+        address=info.address,
+    )
 
 
 def _end(
-    info: TurnInfo, outcome: Outcome, state: turns.TurnState, answer: Answer, duration: float
+    info: TurnInfo, outcome: Outcome, state: turns.TurnState, *, answer: Answer, duration: float
 ) -> TurnEnd:
     """What observers are told. A turn that was cancelled has no text: nobody will see it."""
     return TurnEnd(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_core.ids import new_id
-from hermes_core.store import outbox, sessions
+from hermes_core.store import events, outbox, sessions
 from hermes_core.store.database import Tx
+from hermes_core.store.events import NewEvent
 
 TurnState = Literal["answered", "silent", "failed", "cancelled", "timed_out", "interrupted"]
 
@@ -54,7 +55,11 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Everything that the end of a turn writes. `consumed` are rows that were steered into it."""
+    """Everything that the end of a turn writes. `consumed` are rows that were steered into it.
+
+    `events` are for durable observers; `cancelled` takes their place when the turn was cancelled
+    first.
+    """
 
     state: TurnState
     reason: str
@@ -63,6 +68,8 @@ class Ending:
     outbox: Sequence[outbox.NewRow]
     claim_first: bool
     consumed: Sequence[int] = ()
+    events: Sequence[NewEvent] = ()
+    cancelled: Sequence[NewEvent] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +139,15 @@ def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Bar
 def finish(tx: Tx, taken: Taken, ending: Ending) -> Ended:
     """The one commit of a turn: transcript, answer, inbox rows, state; or nothing at all.
 
-    A turn that was cancelled meanwhile is not running any more, and then nothing of it is written.
+    A turn that was cancelled meanwhile is not running any more, and then nothing of it is written
+    but that it ended so, for durable observers.
     """
     cursor = tx.execute(
         "UPDATE turn SET state = ?, reason = ?, ended_at = ? WHERE id = ? AND state = 'running'",
         (ending.state, ending.reason, ending.now, taken.turn_id),
     )
     if cursor.rowcount != 1:
+        events.append(tx, ending.cancelled, ending.now)
         return Ended(committed=False, appended=None)
     sessions.add_lines(tx, taken.session_id, taken.turn_id, list(ending.lines), ending.now)
     _end_rows(tx, taken.turn_id, ending.reason or ending.state, ending.now)
@@ -149,8 +158,16 @@ def finish(tx: Tx, taken: Taken, ending: Ending) -> Ended:
             (taken.turn_id, ending.now, sequence),
         )
     tx.execute("UPDATE session SET active_at = ? WHERE id = ?", (ending.now, taken.session_id))
+    events.append(tx, ending.events, ending.now)
     appended = outbox.append(tx, ending.outbox, claim_first=ending.claim_first)
     return Ended(committed=True, appended=appended)
+
+
+def put_back(tx: Tx, taken: Taken, ending: Ending) -> list[Cut]:
+    """End a turn that the gateway's stop cuts: its rows wait again. See `interrupt`."""
+    cuts = interrupt(tx, ending.now, ending.reason, taken.turn_id)
+    events.append(tx, ending.events, ending.now)
+    return cuts
 
 
 def set_preview(tx: Tx, turn_id: str, message_id: str) -> None:

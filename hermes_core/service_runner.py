@@ -1,0 +1,277 @@
+"""Runs the services of one profile: builds each with its context, starts, asks, stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from hermes_core.errors import ConfigError, ControlError, HermesError, StoreError
+from hermes_core.redaction import Redactor
+from hermes_core.secrets import ProfileSecrets
+from hermes_core.services import AnsweringService
+from hermes_core.store.database import connection_of
+from hermes_core.store.migrations import migrate_plugin
+
+if TYPE_CHECKING:
+    from hermes_core.observers import Cursor, Durable
+    from hermes_core.plugins import Hooks
+    from hermes_core.profiles import ProfileScope
+    from hermes_core.services import RunningService, Service
+    from hermes_core.settings import Settings
+    from hermes_core.store import Store, Tx
+
+T = TypeVar("T")
+SettingsT = TypeVar("SettingsT", bound="Settings")
+
+log = logging.getLogger(__name__)
+
+LIMIT = 10.0
+"""Seconds for one `start` or `stop` of a service."""
+MAX_KEY = 200
+MAX_VALUE = 65_536
+
+
+class Kv:
+    """`services.KeyValues` in the table `kv`, under one owner."""
+
+    def __init__(self, store: Store, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+
+    async def get(self, key: str) -> object:
+        return await self._store.write(lambda tx: self._get(tx, key))
+
+    async def set(self, key: str, value: object) -> None:
+        encoded = msgspec.json.encode(value)
+        if not key or len(key) > MAX_KEY or len(encoded) > MAX_VALUE:
+            raise ValueError(f"a key has 1 to {MAX_KEY} characters, a value {MAX_VALUE} bytes")
+        row = (self._owner, key, encoded)
+        await self._store.write(
+            lambda tx: tx.execute(
+                "INSERT INTO kv (owner, key, value) VALUES (?, ?, ?)"
+                " ON CONFLICT (owner, key) DO UPDATE SET value = excluded.value",
+                row,
+            )
+        )
+
+    async def delete(self, key: str) -> None:
+        await self._store.write(
+            lambda tx: tx.execute("DELETE FROM kv WHERE owner = ? AND key = ?", (self._owner, key))
+        )
+
+    async def items(self) -> dict[str, object]:
+        rows = await self._store.write(
+            lambda tx: tx.execute(
+                "SELECT key, value FROM kv WHERE owner = ? ORDER BY key", (self._owner,)
+            ).fetchall()
+        )
+        return {key: msgspec.json.decode(value) for key, value in rows}
+
+    def _get(self, tx: Tx, key: str) -> object:
+        row = tx.execute(
+            "SELECT value FROM kv WHERE owner = ? AND key = ?", (self._owner, key)
+        ).fetchone()
+        return None if row is None else msgspec.json.decode(row[0])
+
+
+class PluginTables:
+    """`services.Tables`: operations on the profile's database."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(self, op: Callable[[Tx], T]) -> asyncio.Future[T]:
+        return self._store.write(op)
+
+    async def read(self, op: Callable[[Tx], T]) -> T:
+        return await self._store.read(lambda database: op(connection_of(database)))
+
+
+class Context:
+    """`services.ServiceContext` of one service."""
+
+    def __init__(
+        self,
+        *,
+        plugin: str,
+        service: str,
+        scope: ProfileScope,
+        store: Store,
+        durable: Durable,
+        sections: Collection[str],
+        wall: Callable[[], float],
+    ) -> None:
+        self.scope = scope
+        self.kv = Kv(store, plugin)
+        self.tables = PluginTables(store)
+        self.wall = wall
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._plugin = plugin
+        self._service = service
+        self._durable = durable
+        self._sections = frozenset(sections)
+
+    def section(self, name: str, kind: type[SettingsT]) -> SettingsT:
+        found = self._found(name)
+        if not isinstance(found, kind):
+            raise ConfigError("the settings do not have this table", where=f"[{name}]")
+        return found
+
+    def table_array(self, name: str, kind: type[SettingsT]) -> Sequence[SettingsT]:
+        found = self._found(name)
+        return (
+            [item for item in found if isinstance(item, kind)] if isinstance(found, tuple) else []
+        )
+
+    def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(
+            work, name=f"{self._service} {name}@{self.scope.name}"
+        )
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def events(self, hooks: Collection[str], *, max_age: float = 3 * 86400.0) -> Cursor:
+        return self._durable.cursor(f"{self._plugin}.{self._service}", hooks, max_age)
+
+    def redact(self, text: str) -> str:
+        secrets = self.scope.secrets
+        values = secrets.values() if isinstance(secrets, ProfileSecrets) else frozenset()
+        if values != getattr(self, "_known", None):
+            self._known, self._redactor = values, Redactor(values)
+        return self._redactor(text)
+
+    def _found(self, name: str) -> object:
+        if name not in self._sections:
+            raise ConfigError(f"the plugin {self._plugin} did not declare it", where=f"[{name}]")
+        return self.scope.settings.sections.get(name)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of a service ended: %s", task.get_name(), exc_info=error)
+
+
+@dataclass
+class _Running:
+    context: Context
+    service: RunningService | None = None
+    error: str = ""
+
+
+class Services:
+    """The services of one profile. One that fails costs itself, not the gateway."""
+
+    def __init__(
+        self,
+        *,
+        scope: ProfileScope,
+        store: Store,
+        hooks: Hooks,
+        durable: Durable,
+        wall: Callable[[], float],
+    ) -> None:
+        self._scope = scope
+        self._store = store
+        self._hooks = hooks
+        self._durable = durable
+        self._wall = wall
+        self._running: dict[str, _Running] = {}
+
+    async def start(self) -> None:
+        """Bring the plugins' tables up to date, then build and start every service, in order."""
+        broken = await self._migrate()
+        for name, owned in self._hooks.services.items():
+            context = self._context(name, owned.plugin.name)
+            running = self._running[name] = _Running(context)
+            if owned.plugin.name in broken:
+                running.error = broken[owned.plugin.name]
+            else:
+                await self._start(running, owned.value)
+            if running.error:
+                log.error("the service %s does not run: %s", name, running.error)
+
+    async def stop(self) -> None:
+        """Stop every service, the last one first, then end the tasks they left."""
+        for name, running in reversed(self._running.items()):
+            if running.service is not None:
+                await self._limited(name, running.service.stop())
+            tasks = list(running.context.tasks)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=LIMIT)
+        self._running.clear()
+
+    async def request(self, name: str, request: Mapping[str, object]) -> Mapping[str, object]:
+        """Ask a service. Raises ControlError when none answers, and what the service raises."""
+        running = self._running.get(name)
+        if running is None:
+            raise ControlError(
+                f"the profile {self._scope.name} has no service {name!r}",
+                remedy="is its plugin installed? `hermes plugins list` shows it",
+            )
+        if running.service is None:
+            raise ControlError(f"the service {name} does not run: {running.error}")
+        if not isinstance(running.service, AnsweringService):
+            raise ControlError(f"the service {name} answers nothing")
+        return await running.service.request(request)
+
+    def status(self) -> dict[str, str]:
+        """`running`, or why not, by name."""
+        return {name: running.error or "running" for name, running in self._running.items()}
+
+    async def _migrate(self) -> dict[str, str]:
+        """The plugins whose tables cannot be used, and why."""
+        broken: dict[str, str] = {}
+        for name, owned in self._hooks.schemas.items():
+            steps = owned.value.steps
+            try:
+                await self._store.write(
+                    lambda tx, name=name, steps=steps: migrate_plugin(tx, name, steps)  # type: ignore[misc]
+                )
+            except StoreError as error:
+                broken[owned.plugin.name] = str(error)
+        return broken
+
+    def _context(self, service: str, plugin: str) -> Context:
+        return Context(
+            plugin=plugin,
+            service=service,
+            scope=self._scope,
+            store=self._store,
+            durable=self._durable,
+            sections=[
+                name for name, owned in self._hooks.sections.items() if owned.plugin.name == plugin
+            ],
+            wall=self._wall,
+        )
+
+    async def _start(self, running: _Running, declared: Service) -> None:
+        try:
+            service = declared.factory(running.context)
+            async with asyncio.timeout(LIMIT):
+                await service.start()
+        except TimeoutError:
+            running.error = f"start was not done within {LIMIT:g} s"
+        except HermesError as error:
+            running.error = str(error)
+        except Exception as error:
+            log.debug("a service failed to start", exc_info=error)
+            running.error = f"{type(error).__name__}: {error}"
+        else:
+            running.service = service
+
+    async def _limited(self, name: str, stop: Coroutine[object, object, None]) -> None:
+        try:
+            async with asyncio.timeout(LIMIT):
+                await stop
+        except TimeoutError:
+            log.warning("the service %s did not stop within %g s", name, LIMIT)
+        except Exception:
+            log.exception("the service %s failed to stop", name)
