@@ -48,12 +48,23 @@ class Reply:
 
 
 class _Sender:
-    """The one task that sends to a chat, and the highest row it has to reach."""
+    """The one task that sends to a chat, the highest row it has to reach, and a row that was
+    claimed for it."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
         self.highest = 0
         self.task: asyncio.Task[None] | None = None
+        self._claimed: Row | None = None
+
+    def wake(self, highest: int, claimed: Row | None) -> None:
+        """There is more to send. A row that is claimed is sent by nobody else."""
+        self.highest = max(self.highest, highest)
+        self._claimed = claimed or self._claimed
+
+    def take(self) -> Row | None:
+        claimed, self._claimed = self._claimed, None
+        return claimed
 
 
 class Delivery:
@@ -173,23 +184,25 @@ class Delivery:
     def _wake(self, chat: Chat, highest: int, claimed: Row | None) -> None:
         sender = self._senders.get(chat)
         if sender is not None:
-            sender.highest = max(sender.highest, highest)
+            sender.wake(highest, claimed)
             return
         if self._stopping:
             return
         sender = self._senders[chat] = _Sender(chat)
-        sender.highest = highest
+        sender.wake(highest, claimed)
         sender.task = asyncio.get_running_loop().create_task(
-            self._run(sender, claimed), name=f"send {chat.account} {chat.chat_id}"
+            self._run(sender), name=f"send {chat.account} {chat.chat_id}"
         )
 
-    async def _run(self, sender: _Sender, row: Row | None) -> None:
+    async def _run(self, sender: _Sender) -> None:
         """Send while rows are open. Nothing is awaited between the last look and the
         retirement."""
-        seen = row.sequence - 1 if row is not None else 0
+        seen = 0
+        row: Row | None = None
         try:
             while sender.highest > seen:
                 mark = sender.highest
+                row = row or sender.take()
                 if row is None:
                     link = self._usable(sender.chat)
                     if link is None:
