@@ -86,6 +86,8 @@ class Delivery:
         self._link = link
         self._wall = wall
         self._senders: dict[Chat, _Sender] = {}
+        self._closing = asyncio.Event()
+        self._deadline = 0.0
         self._stopping = False
         self.counts: Counter[str] = Counter()
 
@@ -147,7 +149,7 @@ class Delivery:
 
     async def resume(self, account: str, chat_id: str | None = None) -> None:
         """An account, or one chat of it, can be reached: send what waits there."""
-        for chat, highest in await self._store.write(lambda tx: outbox.open_chats(tx, account)):
+        for chat, highest in await self._store.persist(lambda tx: outbox.open_chats(tx, account)):
             if chat_id is None or chat.chat_id == chat_id:
                 self._wake(chat, highest, None)
 
@@ -164,22 +166,25 @@ class Delivery:
                 link.budget.pause(chat_id or None, loop.time() + left)
 
     async def stop(self, grace: float) -> None:
-        """Let the calls in progress end within `grace` seconds. What is not sent stays in the
-        outbox."""
+        """Send what can be sent within `grace` seconds. The rest stays in the outbox."""
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + grace
+        self._closing.set()
+        while self._senders and loop.time() < self._deadline:
+            await asyncio.wait(self._tasks(), timeout=self._deadline - loop.time())
         self._stopping = True
-        tasks = {sender.task for sender in self._senders.values() if sender.task is not None}
-        if not tasks:
-            return
-        await asyncio.wait(tasks, timeout=grace)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        if tasks := self._tasks():
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def settled(self) -> None:
         """Wait until nothing is on its way that could be sent now."""
         while self._senders:
-            tasks = {sender.task for sender in self._senders.values() if sender.task is not None}
-            await asyncio.wait(tasks)
+            await asyncio.wait(self._tasks())
+
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        return {sender.task for sender in self._senders.values() if sender.task is not None}
 
     def _wake(self, chat: Chat, highest: int, claimed: Row | None) -> None:
         sender = self._senders.get(chat)
@@ -229,20 +234,34 @@ class Delivery:
 
     async def _claim(self, link: Link, chat: Chat) -> Row | None:
         """The oldest open row of a chat, its attempt committed, once the platform has room for
-        it."""
+        it. None when there is none, or no time left for it."""
         loop = asyncio.get_running_loop()
-        delay = link.budget.delay(chat.chat_id, loop.time())
-        while delay > 0:
-            await asyncio.sleep(delay)
-            delay = link.budget.delay(chat.chat_id, loop.time())
-        return await self._store.write(lambda tx: outbox.claim(tx, chat))
+        while (delay := link.budget.delay(chat.chat_id, loop.time())) > 0:
+            if not await self._pause(delay):
+                return None
+        return await self._store.persist(lambda tx: outbox.claim(tx, chat))
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait. False, at once, when the gateway stops before that."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        try:
+            async with asyncio.timeout_at(due):
+                await self._closing.wait()
+        except TimeoutError:
+            return True
+        if due > self._deadline:
+            return False
+        await asyncio.sleep(due - loop.time())
+        return True
 
     async def _again(self, chat: Chat, again: Again) -> bool:
-        """Put a row back and pause. False when it cannot be sent before the chat is back."""
+        """Put a row back and pause. False when it cannot be sent before the chat is back, or the
+        gateway stops."""
         await self._put_back(chat, again)
-        if again.pause is not None and again.limit is None:
-            await asyncio.sleep(again.pause)
-        return again.pause is not None
+        if again.pause is None:
+            return False
+        return again.limit is not None or await self._pause(again.pause)
 
     async def _attempt(self, row: Row) -> Verdict:
         link = self._link(row.message.address.account_key)
@@ -269,7 +288,7 @@ class Delivery:
             )
             return outbox.claim(tx, sender.chat) if more else None
 
-        following = await self._store.write(op)
+        following = await self._store.persist(op)
         self._report(row, ended)
         if following is not None:
             return following.sequence - 1, following
@@ -295,7 +314,7 @@ class Delivery:
             if paused is not None and limit is not None:
                 outbox.pause(tx, paused, limit.retry_after, now)
 
-        await self._store.write(op)
+        await self._store.persist(op)
 
     def _report(self, row: Row, ended: Over) -> None:
         self.counts[ended.state] += 1
