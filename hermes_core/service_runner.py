@@ -187,6 +187,8 @@ class Services:
         """Bring the plugins' tables up to date, then build and start every service, in order."""
         broken = await self._migrate()
         for name, owned in self._hooks.services.items():
+            if not owned.plugin.serves(self._scope):
+                continue
             context = self._context(name, owned.plugin.name)
             running = self._running[name] = _Running(context)
             if owned.plugin.name in broken:

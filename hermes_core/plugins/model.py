@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from hermes_core.errors import PluginError
+from hermes_core.plugins.discovery import normalized
+from hermes_core.profiles import ProfileScope
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -34,6 +37,16 @@ class Plugin(msgspec.Struct, frozen=True, eq=False):
     def label(self) -> str:
         """The plugin as it is named to people: ``line (hermes-plugin-line 1.2.0)``."""
         return label(self.name, self.distribution, self.version)
+
+    def serves(self, scope: object) -> bool:
+        """Whether its hooks are called for `scope`: not where ``[plugins] disabled`` of the profile
+        names it. What is no scope of a profile concerns every plugin."""
+        disabled = scope.settings.plugins.disabled if isinstance(scope, ProfileScope) else ()
+        return not disabled or not self.named_in(disabled)
+
+    def named_in(self, names: Collection[str]) -> bool:
+        """Whether an operator who says `names` means it: by its own name or its distribution's."""
+        return self.name in names or normalized(self.distribution) in names
 
 
 class Quarantined(msgspec.Struct, frozen=True):

@@ -141,7 +141,7 @@ class Hooks:
         results: list[Owned[R]] = []
         values = self._calls[spec.name].values(args, kwargs)
         with Interrupts() as interrupts:
-            for site in self._chosen(spec):
+            for site in self._chosen(spec, values):
                 try:
                     value = interrupts.contain(
                         partial(self.caller.call_plain, site, values), f"{spec.name} raised "
@@ -186,7 +186,8 @@ class Hooks:
             return
         values = self._calls[spec.name].values(args, kwargs)
         for site in sites:
-            self._workers[site.plugin.name].put(site, values)
+            if site.plugin.serves(values.get("scope")):
+                self._workers[site.plugin.name].put(site, values)
 
     def adapter_calls(self, plugin: Plugin, adapter: object, *, where: str = "") -> AdapterCalls:
         """The table of hooks of one adapter instance of `plugin`, accounted with the others.
@@ -235,8 +236,12 @@ class Hooks:
             )
         return {name: found for name, found in sites.items() if found}
 
-    def _chosen(self, spec: Spec[..., object]) -> tuple[Site, ...]:
-        return self._sites.get(spec.name, ())
+    def _chosen(
+        self, spec: Spec[..., object], values: Mapping[str, object] | None = None
+    ) -> list[Site]:
+        """The implementations of `spec` that a call with `values` reaches."""
+        scope = (values or {}).get("scope")
+        return [site for site in self._sites.get(spec.name, ()) if site.plugin.serves(scope)]
 
     async def _tell(self, site: Site, values: Mapping[str, object]) -> None:
         await self._attempt(site, values)
@@ -324,8 +329,12 @@ class Decider(Generic[P, R]):
         return self._site.plugin
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Answer[R] | None:
-        """Ask it. None when it failed and the spec is open: pass on to the next."""
-        result, error = await self._attempt(self._site, self._call.values(args, kwargs))
+        """Ask it. None when there is no answer: it is disabled for the profile that the call is
+        about, or it failed and the spec is open."""
+        values = self._call.values(args, kwargs)
+        if not self.plugin.serves(values.get("scope")):
+            return None
+        result, error = await self._attempt(self._site, values)
         if error is None:
             return Answer(self.plugin, cast("R", result))
         return Answer(self.plugin, error=error) if self._site.spec.closed else None
