@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import random
+
+_random = random.Random()  # noqa: S311 - unique, not secret; seeded by the system
 
 
 def new_id(prefix: str) -> str:
-    """`<prefix>_` and 80 random bits in hex. The prefix says what the id names: t turn, s session,
-    o outbox."""
-    return f"{prefix}_{os.urandom(10).hex()}"
+    """`<prefix>_` and 80 random bits in hex.
+
+    The prefix says what the id names: e event, g gateway, o outbound, s session, t turn.
+    """
+    return f"{prefix}_{_random.getrandbits(80):020x}"
