@@ -81,6 +81,7 @@ class Lane:
         self.highest = 0
         self.seen = 0
         self.run: Run | None = None
+        self._condemned: dict[str | None, str] = {}
         self._grace = grace
         self._abandoned = abandoned
 
@@ -92,6 +93,11 @@ class Lane:
         the lane.
         """
         loop = asyncio.get_running_loop()
+        run.cancelled = self._condemned.get(None) or self._condemned.get(run.turn_id, "")
+        self._condemned.pop(run.turn_id, None)
+        if run.cancelled:
+            work.close()
+            raise asyncio.CancelledError
         run.revoked = loop.create_future()
         run.task = loop.create_task(
             work, name=f"turn {run.turn_id}", context=contextvars.copy_context()
@@ -118,10 +124,13 @@ class Lane:
         return result
 
     def cancel(self, why: str, turn_id: str | None = None) -> bool:
-        """Cancel the running turn (only if it is `turn_id`, when given). False when there is
-        none."""
+        """Cancel the running turn (only if it is `turn_id`, when given). False when it does not
+        run: then it does not begin either."""
         run = self.run
         if run is None or run.task is None or (turn_id is not None and run.turn_id != turn_id):
+            self._condemned[turn_id] = why
+            return False
+        if run.task.done():
             return False
         if not run.cancelled:
             run.cancelled = why
