@@ -22,6 +22,7 @@ from hermes_core.messages import Address, Outbound, OutboundKind
 from hermes_core.parts import split
 from hermes_core.store import outbox
 from hermes_core.store.outbox import Appended, Chat, NewRow, Row
+from hermes_core.text import clean
 
 if TYPE_CHECKING:
     from hermes_core.plugins import Hooks
@@ -95,6 +96,7 @@ class Delivery:
 
     def compose(self, reply: Reply, text: str, kind: OutboundKind) -> list[NewRow]:
         """The rows of a text, cut to what the platform takes. Nothing is stored yet."""
+        text = clean(text)
         link = self._link(reply.address.account_key)
         parts = [text]
         if link is not None:

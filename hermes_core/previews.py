@@ -19,6 +19,7 @@ from hermes_core.errors import RateLimited
 from hermes_core.ids import new_id
 from hermes_core.messages import Address, AgentEvent, Commentary, Outbound
 from hermes_core.parts import split
+from hermes_core.text import clean
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class Preview:
             id=outbound_id,
             created_at=self._created_at,
             address=self._reply.address,
-            text=text,
+            text=clean(text),
             kind="preview",
             reply_to=self._reply.reply_to,
         )

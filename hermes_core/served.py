@@ -287,6 +287,9 @@ class ServedProfile:
         except HermesError as error:
             log.error("the agent %s cannot be built: %s", name, error)
             return None
+        except Exception:
+            log.exception("the agent %s cannot be built", name)
+            return None
         self._agents[name] = agent
         return agent
 

@@ -36,6 +36,7 @@ from hermes_core.previews import Preview, Typing
 from hermes_core.settings import Settings
 from hermes_core.store import inbox, outbox, sessions, turns
 from hermes_core.store.database import connection_of
+from hermes_core.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -193,7 +194,7 @@ class Turns:
             await self._run(lane, taken, messages)
         else:
             ending = turns.Ending("cancelled", "the grant is gone", self._wall(), (), (), False)
-            await self._store.write(lambda tx: turns.finish(tx, taken, ending))
+            await self._store.persist(lambda tx: turns.finish(tx, taken, ending))
         return taken.rows[-1].sequence
 
     def _took(self, taken: turns.Taken | turns.Barrier | None) -> None:
@@ -325,7 +326,8 @@ class Turns:
             return self._failed(turn, failure)
         return self._answered(turn, hear.answer.text)
 
-    def _answered(self, turn: AgentTurn, text: str) -> Outcome:
+    def _answered(self, turn: AgentTurn, said: str) -> Outcome:
+        text = clean(said)
         if text.strip() in SILENCE:
             return Outcome("silent", reason="the agent chose to say nothing")
         if text.strip():
@@ -342,7 +344,7 @@ class Turns:
             extra={"turn": turn.id, "profile": self._scope.name},
         )
         shown = error.what if isinstance(error, AgentError) else FAILED
-        return Outcome("failed", error=shown, reason=type(error).__name__)
+        return Outcome("failed", error=clean(shown), reason=type(error).__name__)
 
     def _ending(self, job: Job, run: Run, outcome: Outcome, edits: str) -> turns.Ending:
         steered = [run.offered[token] for token in run.consumed]
@@ -368,7 +370,7 @@ class Turns:
     async def _finish(self, taken: turns.Taken, ending: turns.Ending) -> turns.TurnState:
         """Write the end, and say which it was: a turn that was cancelled first writes no answer."""
         if ending.state == "interrupted":
-            cuts = await self._store.write(lambda tx: turns.put_back(tx, taken, ending))
+            cuts = await self._store.persist(lambda tx: turns.put_back(tx, taken, ending))
             self._freed(-len(cuts))
             return ending.state
 
@@ -376,7 +378,7 @@ class Turns:
             self._freed(len(ending.consumed) if ended.committed else 0)
             self._delivery.appended(ended.appended)
 
-        ended = await self._store.write(lambda tx: turns.finish(tx, taken, ending), committed)
+        ended = await self._store.persist(lambda tx: turns.finish(tx, taken, ending), committed)
         return ending.state if ended.committed else "cancelled"
 
 
@@ -434,7 +436,8 @@ async def _listen(
                 run.heard = loop.time()
                 run.events += 1
                 if isinstance(event, Consumed) and event.token in run.offered:
-                    run.consumed.append(event.token)
+                    if event.token not in run.consumed:
+                        run.consumed.append(event.token)
                 else:
                     hear(event)
     except asyncio.CancelledError:
