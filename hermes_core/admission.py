@@ -32,7 +32,7 @@ from hermes_core.messages import (
     Refused,
 )
 from hermes_core.sessions import SessionPolicy, session_key
-from hermes_core.text import encode_clean
+from hermes_core.text import encode_clean, has_clean_ids
 
 if TYPE_CHECKING:
     from hermes_core.plugins import Hooks
@@ -83,12 +83,12 @@ class Admission:
         self.counts["received"] += 1
         try:
             outcome = await self._receive(event, access, own_id)
-        except (NotReady, asyncio.CancelledError):
-            self.counts["not_ready"] += 1
-            raise
         except StoreError as error:
             self.counts["not_ready"] += 1
             raise NotReady(error.what, where=error.where, remedy=error.remedy) from error
+        except BaseException:
+            self.counts["not_ready"] += 1
+            raise
         self.counts[type(outcome).__name__.lower()] += 1
         return outcome
 
@@ -98,10 +98,11 @@ class Admission:
         async with self._in_order(event):
             if self._closed:
                 raise NotReady(self._closed)
+            if not has_clean_ids(event):
+                return self._denied(event, "an id in it is not valid text")
             admitted = await self._gate.check(event, access)
             if isinstance(admitted, NotAdmitted):
-                self._denials.note(event, admitted.reason)
-                return Denied(admitted.reason)
+                return self._denied(event, admitted.reason)
             if admitted.event.sender.id == own_id:
                 return Denied("own message")
             key = session_key(
@@ -157,6 +158,10 @@ class Admission:
         if result.command:
             return Handled(stored.sequence, result.command)
         return Accepted(stored.sequence)
+
+    def _denied(self, event: Inbound, reason: str) -> Denied:
+        self._denials.note(event, reason)
+        return Denied(reason)
 
     def _refused(self, admitted: Admitted[Inbound], key: str, reason: str) -> Refused:
         info = _info(admitted, key, reason=reason)

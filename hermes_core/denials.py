@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hermes_core import hookspecs as specs
 from hermes_core.events import DenialInfo
 from hermes_core.messages import Inbound
@@ -42,13 +44,18 @@ class Denials:
 
     def note(self, event: Inbound, reason: str) -> None:
         """Take note of one denial. Returns at once; the row is committed in the background."""
-        sender_id = clean(event.sender.id[:MAX_ID])
-        info = DenialInfo(address=event.address, sender_id=sender_id, reason=reason)
+        sender_id, address = _bounded(event.sender.id), event.address
+        address = msgspec.structs.replace(
+            address,
+            chat_id=_bounded(address.chat_id),
+            thread_id=None if address.thread_id is None else _bounded(address.thread_id),
+        )
+        info = DenialInfo(address=address, sender_id=sender_id, reason=reason)
         self._hooks.notify(specs.on_message_denied, scope=self._scope, denial=info)
         key = (event.address.account_key, sender_id, reason)
         now = self._wall()
         last, pending = self._seen.pop(key, (float("-inf"), 0))
-        quiet = now - last < QUIET_SECONDS
+        quiet = 0 <= now - last < QUIET_SECONDS
         self._seen[key] = (last, pending + 1) if quiet else (now, 0)
         if len(self._seen) > MAX_REMEMBERED:
             self._seen.popitem(last=False)
@@ -59,9 +66,12 @@ class Denials:
             reason,
             extra={"account": event.address.account_key, "sender": sender_id},
         )
-        chat_id = clean(event.address.chat_id[:MAX_ID])
-        row = (event.address.account_key, chat_id, sender_id, reason, pending + 1, now, now)
+        row = (address.account_key, address.chat_id, sender_id, reason, pending + 1, now, now)
         self._store.write(lambda tx: _upsert(tx, row)).add_done_callback(_report)
+
+
+def _bounded(name: str) -> str:
+    return clean(name[:MAX_ID])
 
 
 def _upsert(tx: Tx, row: tuple[str, str, str, str, int, float, float]) -> None:

@@ -22,6 +22,14 @@ def clean(text: str) -> str:
     return text
 
 
+def has_clean_ids(event: Inbound) -> bool:
+    """Whether every id in `event` can be stored as it is. Ids are compared: a repaired one could be
+    somebody else's."""
+    address = event.address
+    ids = (address.chat_id, address.thread_id or "", event.sender.id, event.event_id)
+    return all(clean(name) == name for name in (*ids, event.message_id))
+
+
 def encode_clean(event: Inbound) -> bytes:
     """`event` as stored JSON, with every text in it cleaned."""
     try:
