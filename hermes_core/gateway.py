@@ -16,6 +16,8 @@ from hermes_core.errors import ControlError, HermesError, StoreError
 from hermes_core.events import GatewayInfo
 from hermes_core.home import Home
 from hermes_core.ids import new_id
+from hermes_core.names import DEFAULT_PROFILE
+from hermes_core.repair import Change
 from hermes_core.served import ServedProfile
 from hermes_core.startup import Plan, prepare
 from hermes_core.store.database import require_ours
@@ -25,6 +27,8 @@ from hermes_core.version import VERSION
 
 if TYPE_CHECKING:
     from hermes_core.platforms import Channel
+    from hermes_core.profiles import ProfileScope
+    from hermes_core.redaction import Redactor
 
 log = logging.getLogger(__name__)
 
@@ -41,19 +45,15 @@ class Gateway:
         self.home = home
         self.hooks = plan.hooks
         self._settings = plan.settings.gateway
-        slots = asyncio.Semaphore(self._settings.max_running_turns)
-        self.profiles = {
-            scope.name: ServedProfile(
-                scope=scope,
-                settings=scope.settings,
-                database=home.database(scope.name),
-                hooks=plan.hooks,
-                slots=slots,
-                restart=self.request_restart,
-                wall=wall,
-            )
-            for scope in plan.scopes
-        }
+        self._slots = asyncio.Semaphore(self._settings.max_running_turns)
+        self._wall = wall
+        self.unserved = dict(plan.unserved)
+        self.profiles: dict[str, ServedProfile] = {}
+        for scope in plan.scopes:
+            try:
+                self.profiles[scope.name] = self._serve(scope)
+            except HermesError as error:
+                self._leave_out(scope.name, error)
         self._control = ControlServer(
             home.socket_path,
             {
@@ -61,6 +61,7 @@ class Gateway:
                 "plugins.stats": self._plugin_stats,
                 "attach": self._attach,
                 "service": self._service,
+                "repair": self._repair,
                 "stop": self._stop,
                 "restart": self._restart,
                 "drain": self._drain,
@@ -81,8 +82,13 @@ class Gateway:
         if self.blocked:
             log.error("nothing is taken in: %s", self.blocked)
         await self.hooks.start()
-        for profile in self.profiles.values():
-            await profile.start(self.blocked)
+        for profile in list(self.profiles.values()):
+            try:
+                await profile.start(self.blocked)
+            except HermesError as error:
+                self._leave_out(profile.scope.name, error)
+                await profile.stop(0.0)
+                await profile.close()
         await self._control.start()
         self._housekeeper = asyncio.create_task(self._housekeep(), name="housekeeping")
         self.hooks.notify(specs.on_gateway_start, gateway=self._info())
@@ -124,6 +130,26 @@ class Gateway:
             for run in profile.lanes.abandoned
         ]
         return turns + [f"{call.plugin}.{call.hook}" for call in self.hooks.abandoned]
+
+    def _serve(self, scope: ProfileScope) -> ServedProfile:
+        return ServedProfile(
+            scope=scope,
+            settings=scope.settings,
+            database=self.home.database(scope.name),
+            hooks=self.hooks,
+            slots=self._slots,
+            restart=self.request_restart,
+            wall=self._wall,
+        )
+
+    def _leave_out(self, name: str, error: HermesError) -> None:
+        """Do not serve a profile, and say why. The default profile is not left out: raises
+        `error`."""
+        if name == DEFAULT_PROFILE:
+            raise error
+        self.profiles.pop(name, None)
+        self.unserved[name] = str(error)
+        log.error("the profile is not served: %s", error, extra={"profile": name})
 
     async def _housekeep(self) -> None:
         while True:
@@ -171,6 +197,9 @@ class Gateway:
             "draining": "stopping" if self.stop_requested.is_set() else "",
             "drain": self.drain.status(),
             "profiles": [profile.status() for profile in self.profiles.values()],
+            "unserved": [
+                {"profile": name, "reason": reason} for name, reason in self.unserved.items()
+            ],
             "quarantined": [
                 {"plugin": broken.name, "reason": broken.reason}
                 for broken in self.hooks.quarantined
@@ -183,28 +212,35 @@ class Gateway:
     async def _service(self, channel: Channel) -> Mapping[str, object]:
         """Hand a request to a service of a plugin: {profile, name, request}."""
         wanted = channel.parameters
-        name = str(wanted.get("profile", "default"))
-        profile = self.profiles.get(name)
-        if profile is None:
-            raise ControlError(f"this gateway does not serve the profile {name!r}")
+        profile = self._profile(wanted)
         request = wanted.get("request")
         return await profile.services.request(
             str(wanted.get("name")), request if isinstance(request, dict) else {}
         )
 
-    async def _attach(self, channel: Channel) -> Mapping[str, object] | None:
-        """Hand a local client over to an adapter, until it leaves."""
-        wanted = channel.parameters
+    def _profile(self, wanted: Mapping[str, object]) -> ServedProfile:
         name = str(wanted.get("profile", "default"))
         profile = self.profiles.get(name)
         if profile is None:
             raise ControlError(f"this gateway does not serve the profile {name!r}")
+        return profile
+
+    async def _repair(self, channel: Channel) -> Mapping[str, object]:
+        """Make a change by hand: {profile, what, action, rows}."""
+        wanted = channel.parameters
+        done = await self._profile(wanted).repair(Change.parse(wanted))
+        return {"rows": list(done.rows)}
+
+    async def _attach(self, channel: Channel) -> Mapping[str, object] | None:
+        """Hand a local client over to an adapter, until it leaves."""
+        wanted = channel.parameters
+        profile = self._profile(wanted)
         platform, account = str(wanted.get("platform")), str(wanted.get("account", "default"))
         key = platform if account == "default" else f"{platform}.{account}"
         found = profile.accounts.get(key)
         if found is None:
             raise ControlError(
-                f"the profile {name} has no account {key!r}",
+                f"the profile {profile.scope.name} has no account {key!r}",
                 remedy=f"is hermes-plugin-{platform} installed? `hermes plugins list` shows it",
             )
         await found.attach(channel)
@@ -238,19 +274,20 @@ async def hosted(
     extra: Sequence[object] = (),
     installed: bool = True,
     disabled: Sequence[str] = (),
+    redactor: Redactor | None = None,
     wall: Callable[[], float] = time.time,
     runs: str = "a gateway in another program",
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, as long as the context lasts; drained when it is left.
 
-    `extra`, `installed` and `disabled` choose the plugins, as in `startup.prepare`. `runs` is how
+    `extra`, `installed`, `disabled` and `redactor` are those of `startup.prepare`. `runs` is how
     this process is named to others that want the home.
 
     Raises HomeLocked when another process is the gateway of `home`, ConfigError, StoreError.
     """
     make_home(home)
     with HomeLock(home.lock_path, runs=runs):
-        plan = prepare(home, extra=extra, installed=installed, disabled=disabled)
+        plan = prepare(home, extra=extra, installed=installed, disabled=disabled, redactor=redactor)
         gateway = Gateway(home, plan, wall)
         try:
             await gateway.start()

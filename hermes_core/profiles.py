@@ -27,7 +27,9 @@ __all__ = [
     "check_profile_name",
     "create_uuid",
     "existing_profiles",
+    "identify",
     "read_uuid",
+    "renew",
     "require_profile",
 ]
 
@@ -83,14 +85,15 @@ def read_uuid(state_dir: Path) -> str | None:
         raise ConfigError.of([fault]) from None
 
 
-def create_uuid(state_dir: Path) -> str:
-    """The identity of the profile, made now if it has none. `state_dir` must exist.
+def create_uuid(state_dir: Path, value: str = "") -> str:
+    """The identity of the profile, made now if it has none, or set to `value`. `state_dir` must
+    exist.
 
     Raises OSError when it cannot be written, ConfigError when it cannot be read.
     """
     import uuid
 
-    fresh = str(uuid.uuid4())
+    fresh = value or str(uuid.uuid4())
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(state_dir / _UUID_FILE, flags, 0o600)
@@ -101,6 +104,42 @@ def create_uuid(state_dir: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     return fresh
+
+
+def identify(config_dir: Path, state_dir: Path) -> str:
+    """The identity of a profile other than the default one, whose settings directory is there.
+
+    It is written in both directories, so that a state that belongs to an earlier profile of the
+    same name, and a state that is gone, are found instead of being taken for this profile's. Raises
+    ConfigError then, OSError when nothing can be written.
+    """
+    known = read_uuid(config_dir)
+    if known is not None and not state_dir.is_dir():
+        raise ConfigError(
+            "the profile's state directory is gone",
+            where=shown(state_dir),
+            remedy="bring it back, or delete the profile and create it again",
+        )
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = read_uuid(state_dir)
+    if None not in (known, kept) and known != kept:
+        raise ConfigError(
+            "the state belongs to another profile, which had the same name before",
+            where=shown(state_dir),
+            remedy="move it away",
+        )
+    uuid = known or kept or create_uuid(state_dir)
+    for directory, found in ((config_dir, known), (state_dir, kept)):
+        if found is None and read_uuid(directory) is None:
+            create_uuid(directory, uuid)
+    return uuid
+
+
+def renew(scope: ProfileScope, settings: ProfileSettings, secrets: SecretSource) -> None:
+    """Let `scope` say what the profile's files say now. For the core alone, after a reload: it is
+    the one thing about a scope that changes, and it changes whole."""
+    object.__setattr__(scope, "settings", settings)
+    object.__setattr__(scope, "secrets", secrets)
 
 
 class Directories(Protocol):

@@ -65,6 +65,7 @@ class ProfileSecrets:
         self._profile = profile
         self._directory = directory
         self._environment = environment
+        self._taken: dict[str, str] = {}
         self._resolved: set[str] = set()
 
     @classmethod
@@ -75,8 +76,16 @@ class ProfileSecrets:
         values = read_secrets_file(directory / "secrets.env")
         return cls(values, profile=profile, directory=directory, environment=environment)
 
+    def anew(self) -> ProfileSecrets:
+        """The same profile's secrets as its files say now, with what was taken out of the
+        environment. Raises ConfigError."""
+        assert self._directory is not None, "these secrets were not loaded from a directory"
+        fresh = self.load(self._directory, self._profile, self._environment)
+        fresh._taken = self._taken
+        return fresh
+
     def get(self, name: str) -> str | None:
-        value = self._values.get(name)
+        value = self._values.get(name) or self._taken.get(name)
         if not value and self._environment is not None:
             value = self._environment.get(name)
             if value:
@@ -95,7 +104,7 @@ class ProfileSecrets:
     def names(self) -> frozenset[str]:
         """Names of the profile's secrets, as far as they are listed in `secrets.env` or were
         taken."""
-        return frozenset(self._values)
+        return frozenset(self._values).union(self._taken)
 
     def values(self) -> frozenset[str]:
         """Every value known so far, for redaction."""
@@ -113,8 +122,7 @@ class ProfileSecrets:
             value = self._environment.pop(name, None)
             if value:
                 self._resolved.add(value)
-                if not self._values.get(name):
-                    self._values[name] = value
+                self._taken[name] = value
             os.unsetenv(name)
 
     def _from_env(self, name: str) -> str:

@@ -19,6 +19,7 @@ from hermes_core.supervision.watchdog import Deadline
 
 if TYPE_CHECKING:
     from hermes_core.home import Home
+    from hermes_core.redaction import Redactor
 
 log = logging.getLogger(__name__)
 
@@ -33,20 +34,29 @@ _SUPERVISED = ("INVOCATION_ID", "NOTIFY_SOCKET", "HERMES_SUPERVISED")
 ours)."""
 
 
-def run_gateway(home: Home, *, disabled: Sequence[str] = ()) -> int:
+def run_gateway(
+    home: Home, *, disabled: Sequence[str] = (), redactor: Redactor | None = None
+) -> int:
     """Run a gateway until SIGTERM, SIGINT or a request, and return the exit code.
+
+    `redactor` is the one of the logs: it learns every secret before a plugin is loaded.
 
     A second signal ends the drain at once: what is left stays in the database. A restart without a
     supervisor does not return: the process is replaced by a new one.
     """
     environment = dict(os.environ)
-    code = asyncio.run(_serve(home, disabled, environment))
+    code = asyncio.run(_serve(home, disabled, redactor, environment))
     if code == EXIT_RESTART:
         _start_again(environment)
     return code
 
 
-async def _serve(home: Home, disabled: Sequence[str], environment: Mapping[str, str]) -> int:
+async def _serve(
+    home: Home,
+    disabled: Sequence[str],
+    redactor: Redactor | None,
+    environment: Mapping[str, str],
+) -> int:
     signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
@@ -54,7 +64,7 @@ async def _serve(home: Home, disabled: Sequence[str], environment: Mapping[str, 
     report = home.state_dir() / "watchdog.txt"
     with HomeLock(home.lock_path, runs="hermes run"):
         with Deadline(START_LIMIT, code=EXIT_RESTART, report=report, what="the start"):
-            gateway = Gateway(home, prepare(home, disabled=disabled))
+            gateway = Gateway(home, prepare(home, disabled=disabled, redactor=redactor))
             await gateway.start()
             settle_memory()
         await _first(signals.get(), gateway.stop_requested.wait())

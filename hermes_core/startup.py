@@ -1,29 +1,145 @@
-"""From a home to what a gateway runs: settings, plugins, scopes. Reads; makes nothing but the
-scopes."""
+"""From a home to what a gateway runs: plugins, and for each profile its settings, secrets, scope.
+
+The environment of the process is cleared of secrets before any code of a plugin runs: every name
+that a profile's file refers to, or that a `secrets.env` has, moves into the secrets of the default
+profile. Names that plugins declare follow once they are loaded, before anything connects.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from hermes_core.config import Document, ProfileSettings, load_profile, read_document
-from hermes_core.errors import ConfigError
-from hermes_core.plugins import Hooks, load_plugins
-from hermes_core.profiles import DEFAULT_PROFILE, ProfileScope, ProfileSecrets, create_uuid
+import msgspec
+
+from hermes_core.config import (
+    Declarations,
+    Document,
+    PluginSettings,
+    ProfileSettings,
+    check_profile,
+    plugin_settings,
+    read_document,
+    user_config_ignored,
+)
+from hermes_core.config.document import MAX_SETTINGS_FILE
+from hermes_core.errors import ConfigError, HermesError
+from hermes_core.files import UnusableFile, read_bounded
+from hermes_core.identity_locks import require_distinct
+from hermes_core.plugins import Hooks, Owned, load_plugins
+from hermes_core.profiles import (
+    DEFAULT_PROFILE,
+    ProfileScope,
+    ProfileSecrets,
+    create_uuid,
+    existing_profiles,
+    identify,
+    require_profile,
+)
+from hermes_core.redaction import Redactor
+from hermes_core.secrets import read_secrets_file
+from hermes_core.settings import SecretText, Settings, TableArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hermes_core.home import Home
+
+log = logging.getLogger(__name__)
+
+_REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+
+
+@dataclass
+class Guard:
+    """Keeps secrets out of the environment of the process and out of its logs.
+
+    `secrets` are those of the default profile, which owns the environment; `hidden` are the names
+    that were taken out of it.
+    """
+
+    secrets: ProfileSecrets
+    redactor: Redactor
+    hidden: frozenset[str] = frozenset()
+
+    def hide(self, names: Iterable[str]) -> None:
+        """Move `names` out of the environment into the default profile's secrets."""
+        wanted = frozenset(names)
+        self.hidden |= wanted
+        self.secrets.take_environment(wanted)
+        self.redactor.add(self.secrets.values())
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Reads the profiles of one home: at the start, and again whenever their files change."""
+
+    home: Home
+    hooks: Hooks
+    guard: Guard
+
+    def scope(self, name: str) -> ProfileScope:
+        """The scope of a profile that is there. Makes its identity and its state directory when it
+        has none yet. Raises ConfigError with every fault."""
+        home = self.home
+        require_profile(home, name)
+        settings, secrets = self.read(name)
+        if name == DEFAULT_PROFILE:
+            uuid = create_uuid(home.state_dir())
+        else:
+            uuid = identify(home.config_dir(name), home.state_dir(name))
+        return ProfileScope(
+            name=name,
+            uuid=uuid,
+            config_dir=home.config_dir(name),
+            state_dir=home.state_dir(name),
+            settings=settings,
+            secrets=secrets,
+            hidden=self.guard.hidden,
+            variables=self._variables(),
+        )
+
+    def read(self, name: str) -> tuple[ProfileSettings, ProfileSecrets]:
+        """What the files of a profile say now. Raises ConfigError with every fault."""
+        if not (name == DEFAULT_PROFILE or self.home.config_dir(name).is_dir()):
+            raise ConfigError("the profile's directory is gone", where=f"profile {name}")
+        self.guard.hide(_file_names(self.home))
+        secrets = self._secrets(name)
+        document = _document(self.home, name)
+        disabled = plugin_settings(document).disabled if document is not None else ()
+        checked = check_profile(document, name, declared(self.hooks, disabled), secrets)
+        self.guard.redactor.add(secrets.values())
+        if checked.settings is None:
+            raise ConfigError.of(checked.faults)
+        return checked.settings, secrets
+
+    def _secrets(self, name: str) -> ProfileSecrets:
+        if name == DEFAULT_PROFILE:
+            secrets = self.guard.secrets = self.guard.secrets.anew()
+        else:
+            secrets = ProfileSecrets.load(self.home.config_dir(name), name, None)
+        self.guard.redactor.add(secrets.values())
+        return secrets
+
+    def _variables(self) -> dict[str, str]:
+        """A child that works elsewhere must find the same home as this process."""
+        return {"HERMES_HOME": str(self.home.state_root)} if os.environ.get("HERMES_HOME") else {}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run: the hook runner and, for each profile to serve, its scope."""
+    """What is to be run: the hook runner and, for each profile to serve, its scope.
+
+    `unserved` are the profiles that cannot be served now, each with the reason.
+    """
 
     hooks: Hooks
     scopes: tuple[ProfileScope, ...]
+    profiles: Profiles
+    unserved: dict[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> ProfileSettings:
@@ -37,63 +153,123 @@ def prepare(
     extra: Sequence[object] = (),
     installed: bool = True,
     disabled: Sequence[str] = (),
+    redactor: Redactor | None = None,
 ) -> Plan:
-    """Read the settings, load the plugins, make the scopes.
+    """Read the settings, load the plugins, make the scopes. The default profile comes first.
 
     `extra` are plugins that are not installed (see `load_plugins`); without `installed` they are
-    the only ones. `disabled` are more names of plugins not to load. Raises ConfigError with every
-    fault. The directories of `home` must exist.
+    the only ones. `disabled` are more names of plugins not to load. `redactor` learns every secret.
+
+    Raises ConfigError with every fault of the default profile, and when two accounts are the same
+    bot. Another profile that is absent or has faults is left out, with the reason. The directories
+    of `home` must exist.
     """
-    document = _document(home)
-    named = _plugin_names(document)
+    document = _document(home, DEFAULT_PROFILE)
+    secrets = ProfileSecrets.load(home.config_dir(), DEFAULT_PROFILE, os.environ)
+    served = _served(document)
+    guard = Guard(secrets, redactor or Redactor())
+    guard.hide(_file_names(home))
+    choice = plugin_settings(document) if document is not None else PluginSettings()
     hooks = load_plugins(
-        disabled=(*named.get("disabled", ()), *disabled),
-        required=named.get("required", ()),
+        disabled=(*_disabled_everywhere(home, served, choice), *disabled),
+        required=choice.required,
         extra=extra,
         path=None if installed else (),
     )
-    secrets = ProfileSecrets.load(home.config_dir(), DEFAULT_PROFILE, os.environ)
-    settings = load_profile(
-        document,
-        DEFAULT_PROFILE,
-        platforms={name: owned.value for name, owned in hooks.platforms.items()},
-        agents={name: owned.value for name, owned in hooks.agents.items()},
-        sections={name: owned.value.type for name, owned in hooks.sections.items()},
-        secrets=secrets,
-    )
-    scope = ProfileScope(
-        name=DEFAULT_PROFILE,
-        uuid=create_uuid(home.state_dir()),
-        config_dir=home.config_dir(),
-        state_dir=home.state_dir(),
-        settings=settings,
-        secrets=secrets,
-        hidden=secrets.names(),
-        variables=_variables(),
-    )
-    return Plan(hooks, (scope,))
+    guard.hide(_declared_names(hooks))
+    return _plan(Profiles(home, hooks, guard), served)
 
 
-def _document(home: Home) -> Document | None:
+def _plan(profiles: Profiles, served: Sequence[str]) -> Plan:
+    scopes = [profiles.scope(DEFAULT_PROFILE)]
+    unserved: dict[str, str] = {}
+    for name in served:
+        if name != DEFAULT_PROFILE:
+            try:
+                scopes.append(profiles.scope(name))
+            except HermesError as error:
+                unserved[name] = str(error)
+                log.error("the profile is not served: %s", error, extra={"profile": name})
+    require_distinct(scopes)
+    return Plan(profiles.hooks, tuple(scopes), profiles, unserved)
+
+
+def declared(hooks: Hooks, disabled: Collection[str] = ()) -> Declarations:
+    """What the loaded plugins declare about settings, without those that a profile disables."""
+
+    def enabled(owned: Owned[object]) -> bool:
+        return not owned.plugin.named_in(disabled)
+
+    return Declarations(
+        platforms={name: item.value for name, item in hooks.platforms.items() if enabled(item)},
+        agents={name: item.value for name, item in hooks.agents.items() if enabled(item)},
+        sections={name: item.value.type for name, item in hooks.sections.items() if enabled(item)},
+    )
+
+
+def _document(home: Home, profile: str) -> Document | None:
     """The settings file as it is, before anybody knows what plugins declare; None without one."""
-    if os.environ.get("HERMES_IGNORE_USER_CONFIG") == "1":
+    if user_config_ignored():
         return None
-    path = home.config_file()
+    path = home.config_file(profile)
     return read_document(path) if os.path.lexists(path) else None
 
 
-def _plugin_names(document: Document | None) -> dict[str, tuple[str, ...]]:
-    """``[plugins]``, needed before the rest can be checked. Its types are checked with the rest."""
-    table: Any = document.data.get("plugins", {}) if document is not None else {}
-    if not isinstance(table, dict):
-        raise ConfigError("expected a table", where="[plugins]")
-    return {
-        key: tuple(name for name in value if isinstance(name, str))
-        for key, value in table.items()
-        if isinstance(value, list)
-    }
+def _served(document: Document | None) -> tuple[str, ...]:
+    """``[gateway] profiles``, needed before the rest can be checked; its faults are told with the
+    rest."""
+    names = document.at(("gateway", "profiles")) if document is not None else None
+    if not isinstance(names, list):
+        return (DEFAULT_PROFILE,)
+    return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
-def _variables() -> dict[str, str]:
-    home = os.environ.get("HERMES_HOME")
-    return {"HERMES_HOME": home} if home else {}
+def _disabled_everywhere(
+    home: Home, served: Sequence[str], default: PluginSettings
+) -> frozenset[str]:
+    """The plugins that no profile wants: they are not loaded at all."""
+    common = frozenset(default.disabled)
+    for name in served:
+        if common and name != DEFAULT_PROFILE:
+            try:
+                document = _document(home, name)
+                common &= frozenset(plugin_settings(document).disabled if document else ())
+            except ConfigError:
+                continue  # it is not served, so it wants nothing
+    return common
+
+
+def _file_names(home: Home) -> frozenset[str]:
+    """The names of secrets in the files of every profile that is there, served or not.
+
+    Looks at the text, so that a file that is not valid TOML at present hides its names too.
+    """
+    found: set[str] = set()
+    for profile in existing_profiles(home):
+        # What is wrong with a file is told when its profile is read.
+        with contextlib.suppress(OSError, UnusableFile):
+            content = read_bounded(home.config_file(profile), limit=MAX_SETTINGS_FILE)
+            found.update(_REFERENCE.findall(content.decode("utf-8", "replace")))
+        with contextlib.suppress(ConfigError):
+            found.update(read_secrets_file(home.secrets_file(profile)))
+    return frozenset(found)
+
+
+def _declared_names(hooks: Hooks) -> frozenset[str]:
+    """The names that plugins declare by defaults of their settings: ``SecretText("env:NAME")``."""
+    types: list[type[msgspec.Struct]] = []
+    everything = declared(hooks)
+    types += [platform.settings for platform in everything.platforms.values()]
+    types += [agent.settings for agent in everything.agents.values()]
+    for section in everything.sections.values():
+        types.append(section.item if isinstance(section, TableArray) else section)
+    return frozenset(name for kind in types for name in _default_names(kind))
+
+
+def _default_names(kind: type[msgspec.Struct]) -> Iterable[str]:
+    for item in msgspec.structs.fields(kind):
+        default = item.default
+        if isinstance(default, SecretText):
+            yield from _REFERENCE.findall(default.reveal())
+        elif isinstance(default, Settings):
+            yield from _default_names(type(default))

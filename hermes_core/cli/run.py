@@ -40,9 +40,9 @@ def run(
     from hermes_core.supervision.takeover import end_holder
 
     try:
-        setup_logging("json" if log_format == "json" else "human", log_level, sys.stderr)
+        redactor = setup_logging("json" if log_format == "json" else "human", log_level, sys.stderr)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--log-level") from error
     if replace:
         end_holder(invocation.home, REPLACE_GRACE)
-    sys.exit(run_gateway(invocation.home, disabled=disable))
+    sys.exit(run_gateway(invocation.home, disabled=disable, redactor=redactor))

@@ -1,4 +1,4 @@
-"""`hermes status`: is there a gateway, and what is it doing?"""
+"""`hermes status`: whether a gateway runs, and what it is doing."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ def _human(facts: dict[str, Any]) -> None:
         click.echo(f"reason: {facts['reason']}")
     for profile in facts.get("profiles", ()):
         _human_profile(profile)
+    for left in facts.get("unserved", ()):
+        click.echo(f"profile {left['profile']} is not served: {left['reason']}")
     for broken in facts.get("quarantined", ()):
         click.echo(f"plugin {broken['plugin']} is not used: {broken['reason']}")
 
