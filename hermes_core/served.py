@@ -22,6 +22,7 @@ from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
 from hermes_core.observers import Durable
+from hermes_core.repair import Change, Done, apply
 from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.store import Store, inbox, turns
@@ -178,6 +179,19 @@ class ServedProfile:
         """Begin turns again."""
         self.intake.drain("")
         self.lanes.resume()
+
+    async def repair(self, change: Change) -> Done:
+        """Make a change by hand, and take up what it brings. Raises HermesError: nothing is
+        changed."""
+        now = self._wall()
+        return await self.store.write(lambda tx: apply(tx, change, now), self._repaired)
+
+    def _repaired(self, done: Done) -> None:
+        self.lanes.freed(done.freed)
+        for key, sequence in done.waiting:
+            self.lanes.committed(key, sequence)
+        for appended in done.appended:
+            self.delivery.appended(appended)
 
     def status(self) -> dict[str, object]:
         """Facts for `hermes status`."""

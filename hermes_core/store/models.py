@@ -83,8 +83,8 @@ class Inbox(pw.Model):
 
 
 class Outbox(pw.Model):
-    """Messages to be sent. `state`: pending, attempting, delivered, failed, expired,
-    unknown."""
+    """Messages to be sent. `state`: pending, attempting, delivered, failed, expired, unknown,
+    discarded."""
 
     sequence = pw.AutoField()
     id = pw.TextField()
