@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from hermes_core import hookspecs as specs
 from hermes_core.authorization import AccessList
 from hermes_core.budget import Budget
-from hermes_core.errors import AccountFailed, ConfigError, OutcomeUnknown, PluginError
+from hermes_core.errors import AccountFailed, ConfigError, NotReady, OutcomeUnknown, PluginError
 from hermes_core.events import PlatformInfo
 from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Receipt, Received
 from hermes_core.plugins import normalizer
@@ -66,6 +66,7 @@ class Account:
         self._receive = receive
         self._resume = resume
         self._live = asyncio.Event()
+        self._over = False
         self._lost: asyncio.Future[Exception] | None = None
         adapter = self.platform.adapter(settings.settings, _Context(self))
         where = f"{self.name}@{scope.name}"
@@ -116,11 +117,17 @@ class Account:
     # ── for the adapter ──────────────────────────────────────────────────────────────────────────
 
     async def receive(self, event: Inbound) -> Received:
-        """Take an event from the adapter, once the account is live and knows who it is itself."""
+        """Take an event from the adapter, once the account is live and knows who it is itself.
+
+        Raises NotReady when that will not be: the account is stopped, or failed for good.
+        """
         address = event.address
         if (address.platform, address.account) != (self.platform.name, self.settings.account):
             raise PluginError("an adapter gave an event of another account", where=self.name)
-        await self._live.wait()
+        while not self.connected:
+            if self._over:
+                raise NotReady("the account is not in use any more", where=self.name)
+            await self._live.wait()
         return await self._receive(event, self.access, self.own_id)
 
     def reachable(self, chat_id: str) -> None:
@@ -134,6 +141,13 @@ class Account:
 
     async def run(self) -> None:
         """Keep the account connected until cancelled, or until it can never work."""
+        try:
+            await self._keep_connected()
+        finally:
+            self._over = True
+            self._live.set()  # whoever waits for the account learns that it does not come
+
+    async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
         reconnect = False
         failures = 0
