@@ -1,7 +1,7 @@
 """Which library should carry the Buzz socket: frames a second read, import time, packages.
 
-One server in a process of its own sends the same frames to each client; the two take turns. Run with
-``python benchmarks/buzz_socket.py`` where aiohttp and websockets are installed.
+One server in a process of its own sends the same frames to each client; the two take turns. Run
+with ``python benchmarks/buzz_socket.py`` where aiohttp and websockets are installed.
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ def _import_seconds(statement: str) -> float:
 
     def once(code: str) -> float:
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
+        subprocess.run([sys.executable, "-c", code], check=True)
         return time.perf_counter() - started
 
     bare = statistics.median(once("import asyncio, ssl") for _ in range(ROUNDS))
-    return statistics.median(once(f"import asyncio, ssl; {statement}") for _ in range(ROUNDS)) - bare
+    return (
+        statistics.median(once(f"import asyncio, ssl; {statement}") for _ in range(ROUNDS)) - bare
+    )
 
 
 def main() -> None:

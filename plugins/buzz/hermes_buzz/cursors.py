@@ -7,6 +7,7 @@ lies that tolerance back, and what was handled since is recognised by its id.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+
+from hermes_core import AccountFailed
 
 TOLERANCE = 900
 """Seconds by which the date of an event may differ from the relay's time (block/buzz, ingest)."""
@@ -76,8 +79,8 @@ class CursorStore(Protocol):
     def changed(self) -> None:
         """Something is to be saved."""
 
-    def save(self) -> None:
-        """Write what has changed. Blocks; raises OSError."""
+    async def save(self) -> None:
+        """Write what has changed, whole and durable. Raises OSError."""
 
 
 class FileCursors:
@@ -86,16 +89,21 @@ class FileCursors:
     MAX_ROWS = 1000
 
     def __init__(self, path: Path) -> None:
-        """Raises ValueError when the file is there and is not such a file."""
+        """Reads the file. Raises AccountFailed when it is there and is not such a file."""
         self._path = path
         self._dirty = False
+        self._saving = asyncio.Lock()
         try:
             with path.open("rb") as file:
                 self._state = msgspec.json.decode(file.read(_MAX_FILE), type=_File)
         except FileNotFoundError:
             self._state = _File()
         except msgspec.DecodeError as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+            raise AccountFailed(
+                f"the file of cursors is damaged: {error}",
+                where=str(path),
+                remedy="move it away: every channel is then read from now on",
+            ) from None
 
     @property
     def members_since(self) -> int:
@@ -119,12 +127,11 @@ class FileCursors:
         rows = self._state.mentions
         if row_id in rows:
             return rows[row_id]
-        if mentions := resolve():
-            rows[row_id] = mentions
-            while len(rows) > self.MAX_ROWS:
-                rows.pop(next(iter(rows)))
-            self._dirty = True
-        return mentions
+        rows[row_id] = resolve()
+        while len(rows) > self.MAX_ROWS:
+            rows.pop(next(iter(rows)))
+        self._dirty = True
+        return rows[row_id]
 
     def sent(self, row_id: str) -> None:
         if self._state.mentions.pop(row_id, None) is not None:
@@ -133,15 +140,17 @@ class FileCursors:
     def changed(self) -> None:
         self._dirty = True
 
-    def save(self) -> None:
-        if not self._dirty:
-            return
-        self._dirty = False
-        try:
-            self._replace(msgspec.json.encode(self._state))
-        except OSError:
-            self._dirty = True
-            raise
+    async def save(self) -> None:
+        async with self._saving:
+            if not self._dirty:
+                return
+            self._dirty = False
+            content = msgspec.json.encode(self._state)
+            try:
+                await asyncio.to_thread(self._replace, content)
+            except BaseException:
+                self._dirty = True
+                raise
 
     def _replace(self, content: bytes) -> None:
         directory = self._path.parent

@@ -10,13 +10,14 @@ import msgspec
 from hermes_buzz.keys import verify
 
 _NUMBER = r"(?:0|[1-9][0-9]*)"
-_CLAUSE = re.compile(rf"kind=(?P<kind>{_NUMBER})|created_at[<>]{_NUMBER}", re.ASCII)
+_CLAUSE = re.compile(rf"kind=(?P<kind>{_NUMBER})|created_at[<>](?P<date>{_NUMBER})", re.ASCII)
 _KEY = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SIGNATURE = re.compile(r"[0-9a-f]{128}", re.ASCII)
 _MAX_KIND = 65535
+_MAX_DATE = 4294967295
 
 
-class OwnerTag(msgspec.Struct, frozen=True, array_like=True):
+class OwnerTag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """``["auth", owner, conditions, signature]``."""
 
     name: str
@@ -47,6 +48,10 @@ def parse(text: str) -> OwnerTag:
         raise ValueError("owner and signature are 64 and 128 lower-case hexadecimal digits")
     for clause in tag.conditions.split("&") if tag.conditions else ():
         match = _CLAUSE.fullmatch(clause)
-        if match is None or int(match["kind"] or 0) > _MAX_KIND:
+        if match is None or not _in_range(match["kind"], match["date"]):
             raise ValueError("a condition is not kind=N, created_at<T or created_at>T")
     return tag
+
+
+def _in_range(kind: str | None, date: str | None) -> bool:
+    return int(kind or 0) <= _MAX_KIND and int(date or 0) <= _MAX_DATE

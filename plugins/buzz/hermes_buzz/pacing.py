@@ -43,7 +43,7 @@ class Pacing:
     async def turn(self) -> None:
         """Wait until one more frame may go out. First come, first served."""
         async with self._order:
-            while (pause := self._pause()) > 0:
+            while (pause := self._pause()) > 0:  # noqa: ASYNC110 - time alone ends it
                 await asyncio.sleep(pause)
             self._tokens -= 1
 

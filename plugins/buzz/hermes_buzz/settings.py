@@ -50,7 +50,7 @@ class BuzzSettings(Settings):
         if self.max_hops < 0:
             raise ValueError("max_hops: expected 0 or more")
         if self.auth_tag:
-            from hermes_buzz import ownership  # noqa: PLC0415 - brings the signature library
+            from hermes_buzz import ownership
 
             try:
                 ownership.parse(self.auth_tag)

@@ -34,6 +34,25 @@ class ConnectionDown(RelayError):
         self.code = code
 
 
+class RequestClosed(RelayError):
+    """The relay closed one request. `reason` is its own text."""
+
+    def __init__(self, reason: str, *, where: str = "") -> None:
+        super().__init__(f"the relay closed a request: {reason}", where=where)
+        self.reason = reason
+
+    @property
+    def is_final(self) -> bool:
+        """Asking again does not help until something else changes."""
+        return self.reason.startswith(("restricted", "blocked", "invalid", "unsupported"))
+
+
+def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group of tasks: what made the others end."""
+    error = errors.exceptions[0]
+    return first_of(error) if isinstance(error, BaseExceptionGroup) else error
+
+
 def skew_from(header: str | None, now: float) -> float | None:
     """Seconds by which this machine's clock is behind (positive) that of a `Date` header."""
     try:
