@@ -94,6 +94,11 @@ def open_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
+def reserved(pid: int) -> bool:
+    """Whether a process has that number, if only an ended one that nobody has reaped."""
+    return Path(f"/proc/{pid}").exists()
+
+
 def living(identities: list[Identity]) -> list[Identity]:
     return [identity for identity in identities if identity.alive()]
 
@@ -301,6 +306,15 @@ class TestEnding:
 
 @linux_only
 class TestDescendants:
+    def test_no_other_process_can_have_the_number_before_the_end(self) -> None:
+        async def main() -> None:
+            async with shell("exit 0") as child:
+                assert await child.wait() == 0
+                assert reserved(child.pid)
+            assert not reserved(child.pid)
+
+        asyncio.run(main())
+
     def test_a_daemon_is_found_by_its_mark(self) -> None:
         async def main() -> list[Identity]:
             async with python(DAEMON, "0") as child:

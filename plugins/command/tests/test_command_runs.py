@@ -117,7 +117,7 @@ def start(
 
 def ask(turn: FakeTurn, argv: Sequence[str], **settings: Any) -> list[AgentEvent]:
     async def collect() -> list[AgentEvent]:
-        async with start(turn, argv, **settings) as events:
+        async with asyncio.timeout(30), start(turn, argv, **settings) as events:
             return [event async for event in events]
 
     return asyncio.run(collect())
@@ -387,12 +387,16 @@ class TestEnd:
             env={"HERMES_TURN_ID": turn.id},
             stdout=subprocess.PIPE,
         )
-        with left:
-            assert left.stdout is not None
+        assert left.stdout is not None
+        with left.stdout:
             left.stdout.readline()
-            turn.attempt = 2
+        turn.attempt = 2
+        try:
             assert said(turn, ["echo", "again"]) == "again"
             assert left.wait(5) == -signal.SIGTERM
+        finally:
+            left.kill()
+            left.wait()
 
     @pytest.mark.case("SH-11")
     @pytest.mark.parametrize("abandoned_by", ["stop", "time limit"])
