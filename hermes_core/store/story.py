@@ -43,12 +43,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happened. `end` says that something ended here, and then `reason` says why."""
+    """One thing that happened to `id`, in words. `said` is what a person or the agent said in it.
+    `end` says that something ended here, and then `reason` says why."""
 
     at: float
     what: str
     id: str
     text: str
+    said: str = ""
     reason: str = ""
     end: bool = False
 
@@ -308,7 +310,7 @@ def _of_session(database: pw.SqliteDatabase, subject: Found) -> Story:
     steps += _steps(rows)
     if session.ended_at is not None:
         why = session.end_reason
-        steps.append(Step(session.ended_at, "session", session.id, "ends", why, end=True))
+        steps.append(Step(session.ended_at, "session", session.id, "ends", reason=why, end=True))
     lines = Message.select().where(Message.session_id == session.id).count(database)
     state = "current" if session.ended_at is None else f"ended: {session.end_reason}"
     outcome = f"{state}, {total} turns, {lines} lines of transcript"
@@ -334,16 +336,15 @@ def _in_order(steps: list[Step]) -> tuple[Step, ...]:
 
 def _of_event(row: Any, rows: _Rows) -> Iterator[Step]:
     name = f"{INBOX}{row.sequence}"
-    text = said(row.payload)
     who = f"{row.type} {row.event_id} from {row.sender_id} on {row.account}, chat {row.chat_id}"
-    yield Step(row.received_at, "received", name, f"{who}: {text}" if text else who)
+    yield Step(row.received_at, "received", name, who, said(row.payload))
     if row.state not in ("done", "dead"):
         return
     turn = rows.turns.get(row.turn_id or "")
     if row.state == "dead":
-        yield Step(_end(row), "dead", name, "is given up", row.reason, end=True)
+        yield Step(_end(row), "dead", name, "is given up", reason=row.reason, end=True)
     elif turn is None or row.reason == "steered":
-        yield Step(_end(row), "done", name, "is done", row.reason, end=True)
+        yield Step(_end(row), "done", name, "is done", reason=row.reason, end=True)
 
 
 def _end(row: Any) -> float:
@@ -356,7 +357,7 @@ def _of_turn(row: Any) -> Iterator[Step]:
     yield Step(row.started_at, "turn", row.id, f"begins in session {row.session_id}{again}")
     if row.ended_at is not None:
         reason = row.reason or row.state
-        yield Step(row.ended_at, "turn", row.id, f"ends {row.state}", reason, end=True)
+        yield Step(row.ended_at, "turn", row.id, f"ends {row.state}", reason=reason, end=True)
 
 
 def _of_part(row: Any) -> Iterator[Step]:
@@ -364,16 +365,16 @@ def _of_part(row: Any) -> Iterator[Step]:
     what = "a text" if message is None else f"{message.kind} text"
     if message is not None and message.parts > 1:
         what += f", part {message.part} of {message.parts},"
-    text = "" if message is None else f": {message.text}"
-    yield Step(
-        row.created_at, "outbox", row.id, f"{what} to {row.account}, chat {row.chat_id}{text}"
-    )
+    text = "" if message is None else message.text
+    where = f"to {row.account}, chat {row.chat_id}"
+    yield Step(row.created_at, "outbox", row.id, f"{what} {where}", text)
     if row.state in deliveries.OPEN or row.ended_at is None:
         return
     after = f"after {row.attempts} attempt{'' if row.attempts == 1 else 's'}"
     arrived = f"arrived as message {row.message_id}" if row.message_id else "arrived"
     words = f"{arrived} {after}" if row.state == "delivered" else f"ended as {row.state} {after}"
-    yield Step(row.ended_at, row.state, row.id, words, row.reason or row.state, end=True)
+    reason = row.reason or row.state
+    yield Step(row.ended_at, row.state, row.id, words, reason=reason, end=True)
 
 
 def _outcome(rows: _Rows) -> str:

@@ -1,0 +1,144 @@
+"""`hermes inbox`: what came in and waits, what was given up, and who was denied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hermes_core.cli.invocation import Invocation
+from hermes_core.cli.output import emit, json_option, table
+from hermes_core.cli.state import (
+    ambiguous,
+    change,
+    excerpt,
+    exists,
+    not_found,
+    reading,
+    when,
+)
+
+if TYPE_CHECKING:
+    from hermes_core.store.arrivals import Denial, Event
+
+LIST = "hermes inbox list"
+_LIMIT = click.IntRange(1, 10_000)
+
+
+@click.group()
+def inbox() -> None:
+    """Show what came in and waits, what was given up, and who was denied."""
+
+
+@inbox.command("list")
+@click.option("--dead", is_flag=True, help="Only what was given up.")
+@click.option("--waiting", is_flag=True, help="Only what is still to be answered.")
+@click.option("--limit", type=_LIMIT, default=50, show_default=True)
+@json_option
+@click.pass_obj
+def list_events(invocation: Invocation, dead: bool, waiting: bool, limit: int, json: bool) -> None:
+    """List accepted messages, commands and other events, the latest first."""
+    from hermes_core.store.arrivals import OPEN, latest
+
+    states = (*(("dead",) if dead else ()), *(OPEN if waiting else ()))
+    found: list[Event] = []
+    if exists(invocation):
+        with reading(invocation) as database:
+            found = latest(database, states, limit)
+    emit(found, json, _human_list)
+
+
+@inbox.command()
+@click.option("--limit", type=_LIMIT, default=50, show_default=True)
+@json_option
+@click.pass_obj
+def denied(invocation: Invocation, limit: int, json: bool) -> None:
+    """List who was denied, the latest first. Nothing of what they said is kept.
+
+    A sender who keeps trying is noted once an hour.
+    """
+    from hermes_core.store.arrivals import denied as query
+
+    found: list[Denial] = []
+    if exists(invocation):
+        with reading(invocation) as database:
+            found = query(database, limit)
+    emit(found, json, _human_denied)
+
+
+@inbox.command()
+@click.argument("id", metavar="ID")
+@click.pass_obj
+def replay(invocation: Invocation, id: str) -> None:  # noqa: A002 - what it is called
+    """Let a message that was given up come in again, at the end of its queue.
+
+    ID is its number in the inbox, or the id of its event or message. While no gateway runs, it
+    waits for the next one.
+    """
+    event = _one(invocation, id)
+    (sequence,) = change(invocation, "inbox", "replay", [event.sequence])
+    click.echo(f"inbox:{event.sequence} waits again, as inbox:{sequence}")
+
+
+@inbox.command()
+@click.argument("id", metavar="ID")
+@click.pass_obj
+def discard(invocation: Invocation, id: str) -> None:  # noqa: A002
+    """Put a message away that was given up or still waits. Nobody is told."""
+    event = _one(invocation, id)
+    change(invocation, "inbox", "discard", [event.sequence])
+    click.echo(f"inbox:{event.sequence} is discarded")
+
+
+def _one(invocation: Invocation, wanted: str) -> Event:
+    from hermes_core.store.arrivals import find
+
+    with reading(invocation) as database:
+        found = find(database, wanted)
+    if not found:
+        raise not_found("message", wanted, LIST)
+    if len(found) > 1:
+        raise ambiguous(wanted, [_candidate(event) for event in found])
+    return found[0]
+
+
+def _candidate(event: Event) -> str:
+    where = f"{event.account}, chat {event.chat_id}"
+    name = f"inbox:{event.sequence}"
+    return f"{name}  {when(event.received_at)}  {event.state} on {where}: {excerpt(event.text)}"
+
+
+def _human_list(rows: list[Event]) -> None:
+    if not rows:
+        click.echo("There are no such messages.")
+        return
+    table(
+        ("MESSAGE", "STATE", "TYPE", "RECEIVED", "ACCOUNT", "CHAT", "SENDER", "REASON", "TEXT"),
+        [
+            (
+                f"inbox:{row.sequence}",
+                row.state,
+                row.type,
+                when(row.received_at),
+                row.account,
+                row.chat_id,
+                row.sender_id,
+                row.reason or "-",
+                excerpt(row.text),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _human_denied(rows: list[Denial]) -> None:
+    if not rows:
+        click.echo("Nobody was denied.")
+        return
+    table(
+        ("LAST", "ACCOUNT", "CHAT", "SENDER", "TIMES", "REASON"),
+        [
+            (when(row.last_at), row.account, row.chat_id, row.sender_id, row.count, row.reason)
+            for row in rows
+        ],
+    )
