@@ -13,11 +13,13 @@ from hermes_core.authorization import AccessList
 from hermes_core.budget import Budget
 from hermes_core.errors import AccountFailed, ConfigError, NotReady, OutcomeUnknown, PluginError
 from hermes_core.events import PlatformInfo
+from hermes_core.identity_locks import IdentityLock, lock_directory
 from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Receipt, Received
 from hermes_core.plugins import normalizer
 
 if TYPE_CHECKING:
     from hermes_core.config import AccountSettings
+    from hermes_core.config.sections import OnUnknown, Progress
     from hermes_core.platforms import Channel, Platform
     from hermes_core.plugins import Hooks, Owned
     from hermes_core.profiles import ProfileScope
@@ -57,21 +59,45 @@ class Account:
         self.reason = ""
         self.own_id = ""
         self.access = _access(settings, owned)
-        self.on_unknown = settings.on_unknown
-        self.progress = settings.progress
-        self.streams = settings.streaming and self.platform.edit
         self.budget = Budget(self.platform.rate, self.platform.chat_rate)
         self._scope = scope
         self._hooks = hooks
         self._receive = receive
         self._resume = resume
+        self._owned = owned
         self._live = asyncio.Event()
         self._over = False
+        home = "/".join((str(scope.config_dir), self.name))
+        self._identity = IdentityLock(lock_directory(), holder=f"{self.name}@{scope.name} ({home})")
         self._lost: asyncio.Future[Exception] | None = None
         adapter = self.platform.adapter(settings.settings, _Context(self))
         where = f"{self.name}@{scope.name}"
         self._calls = hooks.adapter_calls(owned.plugin, adapter, where=where)
-        self.types = settings.progress != "none" and self._calls.has(specs.set_typing)
+
+    def change(self, settings: AccountSettings) -> None:
+        """Take over new settings of the core, from the next message on. The adapter stays as it is:
+        `settings.settings` has to be the same.
+
+        Raises ConfigError for an id that can be none.
+        """
+        self.access = _access(settings, self._owned)
+        self.settings = settings
+
+    @property
+    def on_unknown(self) -> OnUnknown:
+        return self.settings.on_unknown
+
+    @property
+    def progress(self) -> Progress:
+        return self.settings.progress
+
+    @property
+    def streams(self) -> bool:
+        return self.settings.streaming and self.platform.edit
+
+    @property
+    def types(self) -> bool:
+        return self.settings.progress != "none" and self._calls.has(specs.set_typing)
 
     @property
     def connected(self) -> bool:
@@ -146,6 +172,7 @@ class Account:
         finally:
             self._over = True
             self._live.set()  # whoever waits for the account learns that it does not come
+            self._identity.release()
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
@@ -176,9 +203,16 @@ class Account:
         if not own_id:
             return ""
         try:
-            return self.access.normalize(own_id)
+            own_id = self.access.normalize(own_id)
         except ValueError as error:
             raise PluginError(f"connect returned no user id: {error}", where=self.name) from error
+        if not self.platform.implicit:
+            try:
+                self._identity.claim(self.platform.name, own_id)
+            except BaseException:
+                await self._disconnect()
+                raise
+        return own_id
 
     async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> None:
         self._up(reconnect)

@@ -64,7 +64,7 @@ class Admission:
         self._scope = scope
         self._gate = gate
         self._hooks = hooks
-        self._policy = policy
+        self.policy = policy
         self._intake = intake
         self._denials = Denials(scope, store, hooks, wall)
         self._tails: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -106,7 +106,7 @@ class Admission:
             if admitted.event.sender.id == own_id:
                 return Denied("own message")
             key = session_key(
-                self._scope.name, event.address, admitted.event.sender.id, self._policy
+                self._scope.name, event.address, admitted.event.sender.id, self.policy
             )
             payload = encode_clean(admitted.event)
             if len(payload) > MAX_EVENT_BYTES:

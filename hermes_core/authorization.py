@@ -107,12 +107,9 @@ class AccessList:
 class Gate:
     """Decides who may speak, for one profile."""
 
-    def __init__(
-        self, hooks: Hooks, scope: ProfileScope, authorizers: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, hooks: Hooks, scope: ProfileScope) -> None:
         self._hooks = hooks
         self._scope = scope
-        self._authorizers = authorizers
 
     async def check(self, event: EventT, access: AccessList) -> Admitted[EventT] | NotAdmitted:
         """Ask every source for a grant. The admitted event carries the normalised sender id."""
@@ -134,8 +131,10 @@ class Gate:
         return Admitted(event, granted, admin=event.sender.id in access.admins, seal=_SEAL)
 
     async def _votes(self, event: Inbound, access: AccessList) -> str | NotAdmitted | None:
+        authorizers = self._scope.settings.authorization.authorizers
+
         def may_speak(plugin: Plugin) -> bool:
-            return plugin.distribution == access.distribution or plugin.name in self._authorizers
+            return plugin.distribution == access.distribution or plugin.named_in(authorizers)
 
         answers = await self._hooks.decide(
             specs.authorize,

@@ -20,6 +20,7 @@ from hermes_core.names import DEFAULT_PROFILE
 from hermes_core.repair import Change
 from hermes_core.served import ServedProfile
 from hermes_core.startup import Plan, prepare
+from hermes_core.store import Store
 from hermes_core.store.database import require_ours
 from hermes_core.supervision.control import ControlServer
 from hermes_core.supervision.lock import HomeLock
@@ -135,7 +136,7 @@ class Gateway:
         return ServedProfile(
             scope=scope,
             settings=scope.settings,
-            database=self.home.database(scope.name),
+            store=Store(self.home.database(scope.name), scope.settings.gateway.durability),
             hooks=self.hooks,
             slots=self._slots,
             restart=self.request_restart,

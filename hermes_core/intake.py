@@ -93,7 +93,7 @@ class Intake:
         self._scope = scope
         self._store = store
         self._hooks = hooks
-        self._policy = policy
+        self.policy = policy
         self._commands = commands
         self._lanes = lanes
         self._delivery = delivery
@@ -104,7 +104,7 @@ class Intake:
 
     def overflow(self) -> str:
         """Why nothing more can wait in this profile, "" when something can."""
-        if self._lanes.waiting >= self._policy.max_waiting_total:
+        if self._lanes.waiting >= self.policy.max_waiting_total:
             return "too many messages are waiting already"
         return ""
 
@@ -159,13 +159,13 @@ class Intake:
         run = self._lanes.run_of(key)
         acted = None if run is None else run.events > 0
         call = self._commands.call(admitted, key, now, acted)
-        busy = self._policy.busy(event.address)
+        busy = self.policy.busy(event.address)
         if call is not None and call.command.rewrite is not None:
             busy = call.command.rewrite
             event = msgspec.structs.replace(call.event, text=call.arguments)
             payload = encode_clean(event)
             call = None
-        anew = isinstance(event, Edited) and self._policy.edits == "new_turn"
+        anew = isinstance(event, Edited) and self.policy.edits == "new_turn"
         if isinstance(event, Edited) and anew:
             payload = encode_clean(_as_message(event))
         arrival = inbox.Arrival(
@@ -178,7 +178,7 @@ class Intake:
             session_key=key,
             payload=payload,
             received_at=now,
-            max_waiting=self._policy.max_waiting,
+            max_waiting=self.policy.max_waiting,
             ended="" if anew else _ended(event, call),
         )
         return _Plan(event, admitted.admin, arrival, call, busy)
@@ -209,7 +209,7 @@ class Intake:
                 tx, arrival.session_key, event.message_id, event.sender.id, arrival.received_at
             )
             return Effect(freed=int(withdrawn)), None
-        if isinstance(event, Edited) and arrival.ended and self._policy.edits == "note":
+        if isinstance(event, Edited) and arrival.ended and self.policy.edits == "note":
             _note(tx, arrival.session_key, event, arrival.received_at)
         if not isinstance(event, Message) or plan.busy != "interrupt":
             return None, None
@@ -223,7 +223,7 @@ class Intake:
         return Effect(cancelled=cancelled), outbox.append(tx, rows, claim_first=False)
 
     def _expire(self, tx: Tx, arrival: inbox.Arrival) -> sessions.EndedSession | None:
-        limit = self._policy.idle_since(arrival.received_at)
+        limit = self.policy.idle_since(arrival.received_at)
         if limit is None:
             return None
         return sessions.expire(tx, arrival.session_key, *limit, arrival.received_at)

@@ -29,8 +29,6 @@ from hermes_core.store import Store, inbox, turns
 from hermes_core.turns import Turns
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_core.agents import Agent
     from hermes_core.commands import Busy
     from hermes_core.config import AccountSettings, ProfileSettings
@@ -61,7 +59,7 @@ class ServedProfile:
         *,
         scope: ProfileScope,
         settings: ProfileSettings,
-        database: Path,
+        store: Store,
         hooks: Hooks,
         slots: asyncio.Semaphore,
         restart: Callable[[], bool],
@@ -78,8 +76,8 @@ class ServedProfile:
         self._restart = restart
         self._tasks: set[asyncio.Task[None]] = set()
         self._agents: dict[str, Agent[Settings]] = {}
-        self.accounts = Accounts()
-        self.store = Store(database, settings.gateway.durability)
+        self.accounts = Accounts(self._spawn)
+        self.store = store
         self.durable = Durable(self.store, wall)
         self.services = Services(
             scope=scope, store=self.store, hooks=hooks, durable=self.durable, wall=wall
@@ -90,7 +88,7 @@ class ServedProfile:
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
         self.commands.add((*COMMANDS, *self._own_commands()))
-        gate = Gate(hooks, scope, frozenset(settings.authorization.authorizers))
+        gate = Gate(hooks, scope)
         self.intake = Intake(
             scope=scope,
             store=self.store,
@@ -142,8 +140,7 @@ class ServedProfile:
         if blocked:
             self.admission.close(blocked)
             return
-        for account in self.accounts:
-            self._spawn(account.run(), f"account {account.name}@{self.scope.name}")
+        self.accounts.connect()
         for key, highest, count in await self.store.write(inbox.waiting_keys):
             self.lanes.committed(key, highest, count)
 
@@ -266,10 +263,11 @@ class ServedProfile:
     def _resume(self, account: str, chat_id: str | None) -> None:
         self._spawn(self.delivery.resume(account, chat_id), f"resume {account}")
 
-    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

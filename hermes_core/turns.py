@@ -173,7 +173,7 @@ class Turns:
         self._perform = perform
         self._freed = freed
         self._coalesce = coalesce
-        self._limits = limits
+        self.limits = limits
         self._wall = wall
         self.counts: Counter[str] = Counter()
 
@@ -242,7 +242,7 @@ class Turns:
         watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
         watch.begin(_new_session(taken, job.info))
         started = asyncio.get_running_loop().time()
-        run = Run(taken.turn_id, job.events[0].sender.id, self._limits)
+        run = Run(taken.turn_id, job.events[0].sender.id, self.limits)
         turn = AgentTurn(taken, job, scope=self._scope, store=self._store, steering=run.steering)
         answer = Answer()
         preview = self._preview(job, answer)
