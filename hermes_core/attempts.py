@@ -147,7 +147,7 @@ def _refused(row: Row, error: SendError) -> Verdict:
         return Over("failed", reason=error.what)
     if isinstance(error, SendRejected):
         return _rejected(row, error)
-    return _later(replace(row, doubtful=not isinstance(error, SendFailed)), error)
+    return _later(replace(row, doubtful=row.doubtful or not isinstance(error, SendFailed)), error)
 
 
 def _rejected(row: Row, error: SendRejected) -> Verdict:
