@@ -53,7 +53,7 @@ def _terminal(home: Home, profile: str, chat: str) -> int:
     from hermes_console.hosting import attach, some_gateway
     from hermes_console.inbox import Inbox
     from hermes_console.screen import Screen
-    from hermes_console.terminal import News, Terminal
+    from hermes_console.terminal import Interrupt, News, Terminal
     from hermes_console.tty import Keyboard
 
     news: News = Inbox()
@@ -63,7 +63,9 @@ def _terminal(home: Home, profile: str, chat: str) -> int:
     with (
         news,
         Background(partial(some_gateway, home), client, lambda: news.put(None)) as background,
-        Keyboard(home.state_dir(profile) / "chat-history") as keyboard,
+        Keyboard(
+            home.state_dir(profile) / "chat-history", lambda: news.put(Interrupt())
+        ) as keyboard,
     ):
         Terminal(background, news, Screen(sys.stdout), keyboard).run()
     return 0

@@ -98,7 +98,7 @@ class Client:
             del self._questions[question.id]
 
     async def cancel(self) -> None:
-        """Stop the turn that runs. A message that the gateway does not have yet is withdrawn."""
+        """Stop the turn that runs. A message that no gateway was offered yet is withdrawn."""
         for question in self._questions.values():
             question.withdraw()
         await self._send(Cancel(uuid.uuid4().hex))
@@ -146,17 +146,20 @@ class Client:
 
     async def _offer(self, question: Question) -> None:
         try:
-            await self._send(Say(question.id, question.text))
+            if await self._send(Say(question.id, question.text)):
+                question.offered = True
         except HermesError as error:
             question.unsendable(str(error))
 
-    async def _send(self, said: FromClient) -> None:
+    async def _send(self, said: FromClient) -> bool:
         if self._connection is None:
-            return
+            return False
         try:
             await self._connection.send(pack(said))
         except ConnectionError:
             self._connection = None  # what was lost with it is offered again to the next one
+            return False
+        return True
 
     def _asked(self, answers: tuple[str, ...]) -> list[Question]:
         return [self._questions[id_] for id_ in answers if id_ in self._questions]

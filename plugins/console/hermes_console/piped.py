@@ -10,6 +10,7 @@ from typing import TextIO
 from hermes_console.background import Background
 from hermes_console.client import Happening, Lost
 from hermes_console.protocol import Attached, Write
+from hermes_console.question import Reply
 
 
 class Remarks:
@@ -27,7 +28,7 @@ class Remarks:
                 self._say(f"an answer that was still to be delivered: {happening.text}")
             case Lost():
                 self._lost = True
-                self._say("the gateway is gone; waiting for it to come back")
+                self._say("the gateway does not answer; waiting for it")
             case Attached() if self._lost:
                 self._lost = False
                 self._say("the gateway is back")
@@ -47,7 +48,7 @@ def converse(background: Background, lines: Iterable[str], out: TextIO, err: Tex
         text = line.rstrip("\r\n")
         if not text.strip():
             continue
-        reply = background.ask(text).result()
+        reply = _answer(background, text)
         if reply.end == "answered":
             out.write(f"{reply.text}\n")
             out.flush()
@@ -56,3 +57,12 @@ def converse(background: Background, lines: Iterable[str], out: TextIO, err: Tex
             err.flush()
             code = 1
     return code
+
+
+def _answer(background: Background, text: str) -> Reply:
+    asking = background.ask(text)
+    try:
+        return asking.result()
+    except KeyboardInterrupt:
+        background.cancel()
+        raise

@@ -26,7 +26,7 @@ class Question:
     def __init__(self, id_: str, text: str) -> None:
         self.id = id_
         self.text = text
-        self._taken = False
+        self.offered = False
         self._command = False
         self._later = False
         self._parts: dict[tuple[str, int], str] = {}
@@ -52,7 +52,6 @@ class Question:
                 self._later = True
                 self._changed.set()
             case outcome:
-                self._taken = True
                 self._command = self._command or outcome == "handled"
                 self._end_command()
 
@@ -71,8 +70,8 @@ class Question:
         self._end("cancelled", "cancelled")
 
     def withdraw(self) -> None:
-        """Do not wait for it any more if the gateway does not have it."""
-        if not self._taken:
+        """Do not wait for it any more, if it never left."""
+        if not self.offered:
             self._end("unsent", "not sent")
 
     def unsendable(self, reason: str) -> None:

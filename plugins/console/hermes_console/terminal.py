@@ -17,9 +17,13 @@ PROMPT = "> "
 ENOUGH = 2
 """Ctrl-C once cancels the turn, twice stops waiting for it."""
 
-News: TypeAlias = Inbox[Happening | None]
-"""What happened; None when there is something else to look at (a reply is there, the client has
-ended)."""
+
+class Interrupt:
+    """Ctrl-C, anywhere but in a line that is being typed."""
+
+
+News: TypeAlias = Inbox[Happening | Interrupt | None]
+"""What happened; None when there is something else to look at (a reply, the client's end)."""
 
 
 class Terminal:
@@ -32,10 +36,16 @@ class Terminal:
         self._news = news
         self._screen = screen
         self._keyboard = keyboard
+        self._attached = False
         self._lost = False
 
     def run(self) -> None:
-        """Raises HermesError when the gateway refuses this client."""
+        """Raises HermesError when the gateway refuses this client, KeyboardInterrupt for Ctrl-C
+        before there is one."""
+        while not self._attached:
+            self._news.wait()
+            if self._show_news():
+                raise KeyboardInterrupt
         while (line := self._line()) is not None:
             if line.strip():
                 self._ask(line)
@@ -43,13 +53,13 @@ class Terminal:
     def _line(self) -> str | None:
         """The next line, None when there are no more. What happens meanwhile is shown above it."""
         while True:
-            self._show_news()
             self._screen.prompt(PROMPT)
+            happened = self._news.wait(self._keyboard.descriptor)
+            self._screen.erase(PROMPT)
+            if happened:
+                self._show_news()
+                continue
             try:
-                if self._news.wait(self._keyboard.descriptor):
-                    self._screen.erase(PROMPT)
-                    continue
-                self._screen.erase(PROMPT)
                 return self._keyboard.line(PROMPT)
             except KeyboardInterrupt:
                 self._screen.line_break()
@@ -63,11 +73,9 @@ class Terminal:
         asking.add_done_callback(lambda _: self._news.put(None))
         interrupts = 0
         while not asking.done() and interrupts < ENOUGH:
-            try:
-                self._news.wait()
-                self._show_news()
-            except KeyboardInterrupt:
-                interrupts += 1
+            self._news.wait()
+            if pressed := self._show_news():
+                interrupts += pressed
                 self._background.cancel()
         self._show_news()
         if asking.done():
@@ -81,15 +89,22 @@ class Terminal:
             self._screen.note(reply.text)
         self._screen.end_line()
 
-    def _show_news(self) -> None:
+    def _show_news(self) -> int:
+        """Show what happened. Returns how often Ctrl-C was pressed."""
+        interrupts = 0
         for happening in self._news.take():
             match happening:
                 case Write():
                     self._screen.written(happening)
                 case Lost():
                     self._lost = True
-                    self._screen.note("the gateway is gone; waiting for it to come back")
-                case Attached() if self._lost:
+                    self._screen.note("the gateway does not answer; waiting for it")
+                case Attached():
+                    self._attached = True
+                    if self._lost:
+                        self._screen.note("the gateway is back")
                     self._lost = False
-                    self._screen.note("the gateway is back")
+                case Interrupt():
+                    interrupts += 1
         self._background.check()
+        return interrupts

@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 HISTORY_LINES = 1000
 
 
 class Keyboard:
-    """Reads lines. A context manager: between two lines what is typed is kept and not echoed.
-
-    Used by the main thread alone, which is the one that Ctrl-C interrupts.
+    """Reads lines. A context manager: between two lines what is typed is kept and not echoed, and
+    Ctrl-C calls `interrupted`. Only the main thread can use it.
     """
 
-    def __init__(self, history: Path) -> None:
+    def __init__(self, history: Path, interrupted: Callable[[], None]) -> None:
         self._history = history
+        self._interrupted = interrupted
+        self._editing = False
         self._normal: list[Any] = []
         self.descriptor = sys.stdin.fileno()
 
@@ -29,6 +32,7 @@ class Keyboard:
         self._normal = termios.tcgetattr(self.descriptor)
         self._read_history()
         self._be_silent()
+        self._default = signal.signal(signal.SIGINT, self._on_interrupt)
         return self
 
     def __exit__(
@@ -37,6 +41,7 @@ class Keyboard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        signal.signal(signal.SIGINT, self._default)
         with contextlib.suppress(termios.error):  # the terminal is gone
             self._be_normal()
         self._write_history()
@@ -46,9 +51,18 @@ class Keyboard:
         Ctrl-C."""
         self._be_normal()
         try:
+            self._editing = True
             return input(prompt)
         finally:
+            self._editing = False
             self._be_silent()
+
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        """Only `input` has to be interrupted by an exception; anywhere else one could do harm."""
+        if self._editing:
+            self._editing = False
+            raise KeyboardInterrupt
+        self._interrupted()
 
     def _be_silent(self) -> None:
         silent = termios.tcgetattr(self.descriptor)
