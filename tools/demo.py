@@ -1,7 +1,7 @@
 """`make demo`: a conversation through the whole pipeline, in a home of its own.
 
 On a terminal it is a chat. Without one it is scripted: what was said and answered is compared with
-what `hermes sessions show` then reads from SQLite, and the exit code says whether they are the same.
+what `hermes sessions show` then reads from SQLite; the exit code says whether they are the same.
 """
 
 from __future__ import annotations
