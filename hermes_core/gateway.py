@@ -8,17 +8,22 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
+from hermes_core.config import user_config_ignored
 from hermes_core.drains import Drain
 from hermes_core.errors import ControlError, HermesError, StoreError
 from hermes_core.events import GatewayInfo
+from hermes_core.following import Follower
 from hermes_core.home import Home
 from hermes_core.ids import new_id
 from hermes_core.names import DEFAULT_PROFILE
+from hermes_core.reload import SETTLE, make_plan
 from hermes_core.repair import Change
 from hermes_core.served import ServedProfile
+from hermes_core.slots import Slots
 from hermes_core.startup import Plan, prepare
 from hermes_core.store import Store
 from hermes_core.store.database import require_ours
@@ -42,11 +47,19 @@ HOOK_GRACE = 5.0
 class Gateway:
     """A running gateway. Whoever makes one holds the home's lock."""
 
-    def __init__(self, home: Home, plan: Plan, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        home: Home,
+        plan: Plan,
+        wall: Callable[[], float] = time.time,
+        *,
+        settle: float = SETTLE,
+    ) -> None:
+        """`settle` is how long, in seconds, files of settings must be at rest to count."""
         self.home = home
         self.hooks = plan.hooks
         self._settings = plan.settings.gateway
-        self._slots = asyncio.Semaphore(self._settings.max_running_turns)
+        self._slots = Slots(self._settings.max_running_turns)
         self._wall = wall
         self.unserved = dict(plan.unserved)
         self.profiles: dict[str, ServedProfile] = {}
@@ -71,6 +84,9 @@ class Gateway:
         self.instance = new_id("g")
         self.grace = float(self._settings.shutdown_grace)
         self.drain = Drain(self._pause, self._resume, wall)
+        self._plan = plan
+        self._settle = settle
+        self._followers: dict[str, asyncio.Task[None]] = {}
         self._housekeeper: asyncio.Task[None] | None = None
         self.stop_requested = asyncio.Event()
         self.restart_wanted = False
@@ -92,6 +108,9 @@ class Gateway:
                 await profile.close()
         await self._control.start()
         self._housekeeper = asyncio.create_task(self._housekeep(), name="housekeeping")
+        if not user_config_ignored():
+            for name in (*self.profiles, *self.unserved):
+                self._follow(name)
         self.hooks.notify(specs.on_gateway_start, gateway=self._info())
         log.info("the gateway is ready", extra={"home": str(self.home.state_root)})
 
@@ -99,6 +118,8 @@ class Gateway:
         """Drain within the grace period and close everything."""
         self.drain.end()
         await self._end_housekeeping()
+        for name in list(self._followers):
+            await self._unfollow(name)
         limit = self.grace
         await asyncio.gather(*(profile.stop(limit) for profile in self.profiles.values()))
         await self._control.stop()
@@ -142,6 +163,60 @@ class Gateway:
             restart=self.request_restart,
             wall=self._wall,
         )
+
+    # ── profiles that come, change and go ────────────────────────────────────────────────────────
+
+    @property
+    def scopes(self) -> list[ProfileScope]:
+        return [profile.scope for profile in self.profiles.values()]
+
+    async def begin(self, scope: ProfileScope) -> ServedProfile:
+        """Serve one more profile. Raises HermesError: it is not served."""
+        profile = self._serve(scope)
+        try:
+            await profile.start(self.blocked)
+        except HermesError:
+            await profile.stop(0.0)
+            await profile.close()
+            raise
+        self.profiles[scope.name] = profile
+        self.unserved.pop(scope.name, None)
+        log.info("the profile is served", extra={"profile": scope.name})
+        return profile
+
+    async def end(self, name: str, reason: str, grace: float) -> None:
+        """Drain a profile and serve it no more."""
+        profile = self.profiles.pop(name, None)
+        self.unserved[name] = reason
+        log.warning("the profile is not served any more: %s", reason, extra={"profile": name})
+        if profile is not None:
+            await profile.stop(grace)
+            await profile.close()
+
+    async def changed(self, name: str) -> None:
+        """The settings of a profile changed. Those of the process are the default profile's."""
+        if name != DEFAULT_PROFILE:
+            return
+        self._settings = settings = self.profiles[name].settings.gateway
+        self.grace = float(settings.shutdown_grace)
+        await self._slots.resize(settings.max_running_turns)
+        for profile in self.profiles.values():
+            if profile.settings.gateway != settings:
+                new = replace(profile.settings, gateway=settings)
+                await profile.apply(make_plan(profile.settings, new), profile.scope.secrets)
+
+    def _follow(self, name: str) -> None:
+        follower = Follower(name, self._plan.profiles, self, settle=self._settle)
+        self._followers[name] = asyncio.create_task(
+            follower.run(self.profiles.get(name)), name=f"follow the settings of {name}"
+        )
+        self._followers[name].add_done_callback(_report)
+
+    async def _unfollow(self, name: str) -> None:
+        task = self._followers.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     def _leave_out(self, name: str, error: HermesError) -> None:
         """Do not serve a profile, and say why. The default profile is not left out: raises
@@ -276,12 +351,14 @@ async def hosted(
     installed: bool = True,
     disabled: Sequence[str] = (),
     redactor: Redactor | None = None,
+    settle: float = SETTLE,
     wall: Callable[[], float] = time.time,
     runs: str = "a gateway in another program",
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, as long as the context lasts; drained when it is left.
 
-    `extra`, `installed`, `disabled` and `redactor` are those of `startup.prepare`. `runs` is how
+    `extra`, `installed`, `disabled` and `redactor` are those of `startup.prepare`, `settle` is the
+    one of `Gateway`. `runs` is how
     this process is named to others that want the home.
 
     Raises HomeLocked when another process is the gateway of `home`, ConfigError, StoreError.
@@ -289,7 +366,7 @@ async def hosted(
     make_home(home)
     with HomeLock(home.lock_path, runs=runs):
         plan = prepare(home, extra=extra, installed=installed, disabled=disabled, redactor=redactor)
-        gateway = Gateway(home, plan, wall)
+        gateway = Gateway(home, plan, wall, settle=settle)
         try:
             await gateway.start()
             async with _until_stop(gateway):
@@ -318,6 +395,11 @@ async def _until_stop(gateway: Gateway) -> AsyncIterator[None]:
         raise HermesError("the gateway was told to stop") from None
     finally:
         watching.cancel()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a task of the gateway ended: %s", task.get_name(), exc_info=error)
 
 
 def make_home(home: Home) -> None:

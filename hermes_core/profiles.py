@@ -28,6 +28,7 @@ __all__ = [
     "create_uuid",
     "existing_profiles",
     "identify",
+    "identity_file",
     "read_uuid",
     "renew",
     "require_profile",
@@ -64,6 +65,11 @@ def check_profile_name(name: str) -> str:
     if problem := profile_name_problem(name):
         raise ConfigError(problem)
     return name
+
+
+def identity_file(state_dir: Path) -> Path:
+    """Where the identity of the profile is kept whose state is in `state_dir`."""
+    return state_dir / _UUID_FILE
 
 
 def read_uuid(state_dir: Path) -> str | None:

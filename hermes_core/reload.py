@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from hermes_core.config import AccountSettings, ProfileSettings
 from hermes_core.config.document import MAX_SETTINGS_FILE
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, HermesError
 from hermes_core.files import UnusableFile, read_bounded
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ async def watch(
     current: ProfileSettings,
     load: Callable[[], ProfileSettings],
     on_plan: Callable[[Plan], Awaitable[None]],
-    on_refused: Callable[[ConfigError], Awaitable[None]],
+    on_refused: Callable[[HermesError], Awaitable[None]],
     *,
     settle: float = SETTLE,
     poll: float = POLL,
@@ -114,8 +114,9 @@ async def watch(
     """Follow the settings of one profile until cancelled.
 
     `load` reads and checks everything anew (in a thread). `on_plan` gets each change that is valid
-    and means something; `on_refused` gets the reason each time the files become invalid, and then
-    `current` stays in force. A good edit after a bad one is taken like any other.
+    and means something, and raises HermesError when it cannot be had; `on_refused` gets the reason
+    then, and each time the files become invalid, and `current` stays in force. A good edit after a
+    bad one is taken like any other.
     """
     refused = False
     async with contextlib.aclosing(changes(paths, settle=settle, poll=poll)) as settled:
@@ -130,10 +131,17 @@ async def watch(
             if await asyncio.to_thread(snapshot, paths) != state:
                 continue  # changed while it was read: `changes` will say so
             plan = make_plan(current, settings)
-            if plan or refused:
-                log.info("the settings changed: %s", plan)
-                refused, current = False, settings
+            if not (plan or refused):
+                continue
+            log.info("the settings changed: %s", plan)
+            try:
                 await on_plan(plan)
+            except HermesError as error:
+                log.error("the settings cannot be put in force, the old ones stay: %s", error)
+                refused = True
+                await on_refused(error)
+            else:
+                refused, current = False, settings
 
 
 async def changes(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
@@ -22,6 +23,8 @@ from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
 from hermes_core.observers import Durable
+from hermes_core.profiles import renew
+from hermes_core.reload import make_plan
 from hermes_core.repair import Change, Done, apply
 from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from hermes_core.messages import Address
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
+    from hermes_core.reload import Plan
+    from hermes_core.secrets import SecretSource
     from hermes_core.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -71,6 +76,9 @@ class ServedProfile:
         """
         self.scope = scope
         self.settings = settings
+        self.refused = ""
+        self._started = settings
+        self._blocked = False
         self._hooks = hooks
         self._wall = wall
         self._restart = restart
@@ -104,7 +112,7 @@ class ServedProfile:
             store=self.store,
             gate=gate,
             hooks=hooks,
-            policy=SessionPolicy(settings.sessions.group, settings.sessions.thread),
+            policy=_session_policy(settings),
             intake=self.intake,
             wall=wall,
         )
@@ -138,6 +146,7 @@ class ServedProfile:
         await self._recover()
         await self.delivery.recover()
         if blocked:
+            self._blocked = True
             self.admission.close(blocked)
             return
         self.accounts.connect()
@@ -190,10 +199,54 @@ class ServedProfile:
         for appended in done.appended:
             self.delivery.appended(appended)
 
+    async def apply(self, plan: Plan, secrets: SecretSource) -> None:
+        """Put new settings in force, whole. Raises HermesError when they cannot be had, and then
+        nothing is changed. Turns that run go on as they began."""
+        new = replace(plan.settings, plugins=self.settings.plugins)
+        before = self.settings, self.scope.secrets
+        renew(self.scope, new, secrets)
+        try:
+            self._require_agent(new.agent.use)
+            built = {
+                account.name: self._build(account)
+                for account in new.accounts
+                if account.name in plan.restart_accounts
+            }
+        except HermesError:
+            renew(self.scope, *before)
+            raise
+        old, self.settings = self.settings, new
+        self.refused = ""
+        self._use(old)
+        for name in plan.restart_accounts:
+            await self.accounts.replace(name, built.get(name))
+        if not self._blocked:
+            self.accounts.connect()
+        changed = [name for name in new.sections if old.sections.get(name) != new.sections[name]]
+        await self.services.restart(changed)
+
+    def _use(self, old: ProfileSettings) -> None:
+        """Let the rooms work by the settings, which were `old` before."""
+        for account in self.accounts:
+            settings = self.settings.account(account.platform.name, account.settings.account)
+            if settings is not None and settings.settings == account.settings.settings:
+                account.change(settings)
+        for name in list(self._agents):
+            if old.agent.tables.get(name) != self.settings.agent.tables.get(name):
+                del self._agents[name]
+        self.intake.policy = self._intake_policy()
+        self.admission.policy = _session_policy(self.settings)
+        self.turns.limits = _limits(self.settings)
+
     def status(self) -> dict[str, object]:
         """Facts for `hermes status`."""
         return {
             "profile": self.scope.name,
+            "settings": {
+                "refused": self.refused,
+                "needs_restart": make_plan(self._started, self.settings).needs_restart,
+                "warnings": self.settings.warnings,
+            },
             "accounts": {
                 account.name: {"state": account.state, "reason": account.reason}
                 for account in self.accounts
@@ -334,6 +387,10 @@ class ServedProfile:
 
     async def _ask_restart(self, _: Call) -> str:
         return "Restarting." if self._restart() else "A restart is under way already."
+
+
+def _session_policy(settings: ProfileSettings) -> SessionPolicy:
+    return SessionPolicy(settings.sessions.group, settings.sessions.thread)
 
 
 def _limits(settings: ProfileSettings) -> Limits:

@@ -19,7 +19,7 @@ from hermes_core.store.migrations import migrate_plugin
 
 if TYPE_CHECKING:
     from hermes_core.observers import Cursor, Durable
-    from hermes_core.plugins import Hooks
+    from hermes_core.plugins import Hooks, Owned
     from hermes_core.profiles import ProfileScope
     from hermes_core.services import RunningService, Service
     from hermes_core.settings import Settings
@@ -182,33 +182,45 @@ class Services:
         self._durable = durable
         self._wall = wall
         self._running: dict[str, _Running] = {}
+        self._broken: dict[str, str] = {}
 
     async def start(self) -> None:
         """Bring the plugins' tables up to date, then build and start every service, in order."""
-        broken = await self._migrate()
+        self._broken = await self._migrate()
         for name, owned in self._hooks.services.items():
-            if not owned.plugin.serves(self._scope):
-                continue
-            context = self._context(name, owned.plugin.name)
-            running = self._running[name] = _Running(context)
-            if owned.plugin.name in broken:
-                running.error = broken[owned.plugin.name]
-            else:
-                await self._start(running, owned.value)
-            if running.error:
-                log.error("the service %s does not run: %s", name, running.error)
+            if owned.plugin.serves(self._scope):
+                await self._begin(name, owned)
 
     async def stop(self) -> None:
         """Stop every service, the last one first, then end the tasks they left."""
-        for name, running in reversed(self._running.items()):
-            if running.service is not None:
-                await self._limited(name, running.service.stop())
-            tasks = list(running.context.tasks)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks, timeout=LIMIT)
-        self._running.clear()
+        for name in reversed(list(self._running)):
+            await self._end(name)
+
+    async def restart(self, sections: Collection[str]) -> None:
+        """Stop and start the services of the plugins whose tables of the settings changed."""
+        changed = {self._hooks.sections[name].plugin.name for name in sections}
+        for name, owned in self._hooks.services.items():
+            if name in self._running and owned.plugin.name in changed:
+                await self._end(name)
+                await self._begin(name, owned)
+
+    async def _begin(self, name: str, owned: Owned[Service]) -> None:
+        running = self._running[name] = _Running(self._context(name, owned.plugin.name))
+        running.error = self._broken.get(owned.plugin.name, "")
+        if not running.error:
+            await self._start(running, owned.value)
+        if running.error:
+            log.error("the service %s does not run: %s", name, running.error)
+
+    async def _end(self, name: str) -> None:
+        running = self._running.pop(name)
+        if running.service is not None:
+            await self._limited(name, running.service.stop())
+        tasks = list(running.context.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LIMIT)
 
     async def request(self, name: str, request: Mapping[str, object]) -> Mapping[str, object]:
         """Ask a service. Raises ControlError when none answers, and what the service raises."""

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from hermes_core.config import (
     Declarations,
     Document,
+    GatewaySettings,
     PluginSettings,
     ProfileSettings,
     check_profile,
@@ -73,13 +74,14 @@ class Guard:
         self.redactor.add(self.secrets.values())
 
 
-@dataclass(frozen=True)
+@dataclass
 class Profiles:
     """Reads the profiles of one home: at the start, and again whenever their files change."""
 
     home: Home
     hooks: Hooks
     guard: Guard
+    process: GatewaySettings = field(default_factory=GatewaySettings)
 
     def scope(self, name: str) -> ProfileScope:
         """The scope of a profile that is there. Makes its identity and its state directory when it
@@ -102,19 +104,28 @@ class Profiles:
             variables=self._variables(),
         )
 
-    def read(self, name: str) -> tuple[ProfileSettings, ProfileSecrets]:
-        """What the files of a profile say now. Raises ConfigError with every fault."""
+    def read(
+        self, name: str, disabled: Collection[str] | None = None
+    ) -> tuple[ProfileSettings, ProfileSecrets]:
+        """What the files of a profile say now. Raises ConfigError with every fault.
+
+        `disabled` are the plugins that it does without, by default those that the file says. The
+        process is the default profile's: `ProfileSettings.gateway` of every other one is its too.
+        """
         if not (name == DEFAULT_PROFILE or self.home.config_dir(name).is_dir()):
             raise ConfigError("the profile's directory is gone", where=f"profile {name}")
         self.guard.hide(_file_names(self.home))
         secrets = self._secrets(name)
         document = _document(self.home, name)
-        disabled = plugin_settings(document).disabled if document is not None else ()
+        if disabled is None:
+            disabled = plugin_settings(document).disabled if document is not None else ()
         checked = check_profile(document, name, declared(self.hooks, disabled), secrets)
         self.guard.redactor.add(secrets.values())
         if checked.settings is None:
             raise ConfigError.of(checked.faults)
-        return checked.settings, secrets
+        if name == DEFAULT_PROFILE:
+            self.process = checked.settings.gateway
+        return replace(checked.settings, gateway=self.process), secrets
 
     def _secrets(self, name: str) -> ProfileSecrets:
         if name == DEFAULT_PROFILE:

@@ -66,6 +66,11 @@ def _human(facts: dict[str, Any]) -> None:
 
 def _human_profile(profile: dict[str, Any]) -> None:
     click.echo(f"profile {profile['profile']}:")
+    settings = profile["settings"]
+    if settings["refused"]:
+        click.echo(f"  degraded: the settings are refused: {settings['refused']}")
+    if settings["needs_restart"]:
+        click.echo(f"  needs a restart: {', '.join(settings['needs_restart'])}")
     for name, account in profile["accounts"].items():
         reason = f" ({account['reason']})" if account["reason"] else ""
         click.echo(f"  account {name}: {account['state']}{reason}")

@@ -26,9 +26,12 @@ async def gateway(
     path: Path,
     *plugins: object,
     config: str = "",
+    settle: float = 0.05,
     wall: Callable[[], float] = time.time,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway with just these plugins, none that is installed, until the context is left.
+
+    Its settings may change while it runs; they count when they rest for `settle` seconds.
 
     Without settings of its own, a `ScriptedAgent` among the plugins is the agent in use.
     """
@@ -36,5 +39,7 @@ async def gateway(
     if "[agent]" not in config and scripted:
         config = f'[agent]\nuse = "scripted"\n{config}'
     home = home_at(path, config)
-    async with hosted(home, extra=plugins, installed=False, wall=wall) as running:
+    async with hosted(
+        home, extra=plugins, installed=False, settle=settle, wall=wall
+    ) as running:
         yield running
