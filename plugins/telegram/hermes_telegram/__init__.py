@@ -16,15 +16,15 @@ EDIT_INTERVAL = 1.5
 """Seconds between two edits of a preview: edits share the chat's rate with messages."""
 
 
-def declare(adapter: type[TelegramAdapter] = TelegramAdapter) -> Platform:
-    """The platform, spoken by `adapter`."""
+def declare(adapter: type[TelegramAdapter] = TelegramAdapter, *, previews: bool = True) -> Platform:
+    """The platform, spoken by `adapter`. With `previews`, answers grow by edits."""
     return Platform(
         name="telegram",
         adapter=adapter,
         settings=TelegramSettings,
         max_length=MAX_TEXT,
         length=utf16_length,
-        edit=True,
+        edit=previews,
         edit_interval=EDIT_INTERVAL,
         rate=RATE,
         chat_rate=CHAT_RATE,

@@ -41,7 +41,7 @@ class TelegramAdapter(Adapter[TelegramSettings]):
         await asyncio.to_thread(importlib.import_module, "hermes_telegram.connection")
         from hermes_telegram.connection import Connection
 
-        connection = Connection(self.settings, self.context, self.timing)
+        connection = await asyncio.to_thread(Connection, self.settings, self.context, self.timing)
         try:
             own_id = await connection.open(is_reconnect)
         except BaseException:

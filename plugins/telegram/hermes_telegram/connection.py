@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from telegram.error import TelegramError
 
-from hermes_core import AccountFailed, Action, Denied, HermesError
+from hermes_core import AccountFailed, Action, Denied
 from hermes_telegram import wire
 from hermes_telegram.client import Client
 from hermes_telegram.inbound import Event, Reader
@@ -99,7 +99,7 @@ class Connection:
         poller = Poller(self._client, intake, self._timing, self._context.lost)
         await poller.ask(0)
         self._poller = poller
-        self._spawn(poller.run(), "telegram updates")
+        self._spawn(self._poll(poller), "telegram updates")
 
     async def _open_webhook(self, intake: Intake, drop: bool) -> None:
         """Listen first, then say where: a request may come at once."""
@@ -118,6 +118,13 @@ class Connection:
             allowed_updates=wire.UPDATE_KINDS,
             drop_pending_updates=drop,
         )
+
+    async def _poll(self, poller: Poller) -> None:
+        try:
+            await poller.run()
+        except Exception as error:  # whatever it is, nobody would hear us any more
+            self._context.lost(error)
+            raise
 
     async def _receive(self, event: Event) -> None:
         outcome = await self._context.receive(event)
@@ -139,8 +146,7 @@ class Connection:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s ended: %s", task.get_name(), type(error).__name__, exc_info=error)
-            self._context.lost(HermesError(f"{task.get_name()} ended: {type(error).__name__}"))
+            log.error("%s ended", task.get_name(), exc_info=error)
 
     async def _briefly(self, work: Awaitable[None]) -> None:
         try:

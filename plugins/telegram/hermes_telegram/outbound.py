@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from telegram import LinkPreviewOptions, MessageEntity, ReplyParameters
 from telegram import Message as Sent
 from telegram.constants import ChatAction, FileSizeLimit, MessageLimit
-from telegram.error import ChatMigrated, TelegramError
+from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
 from hermes_core import (
     Address,
@@ -31,6 +32,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Call = Callable[["Target"], Awaitable[T]]
+_KINDS = {
+    "audio/mpeg": "audio",
+    "audio/mp4": "audio",
+    "audio/ogg": "voice",
+    "video/mp4": "video",
+}
 MAX_MOVED = 1000
 """Groups whose new id is remembered."""
 
@@ -47,7 +54,6 @@ class Sender:
 
     def __init__(self, client: Client, *, link_previews: bool) -> None:
         self._bot = client.bot
-        self._redact = client.redact
         self._previews = None if link_previews else LinkPreviewOptions(is_disabled=True)
         self._moved: OrderedDict[int, int] = OrderedDict()
 
@@ -114,9 +120,15 @@ class Sender:
             file = await self._bot.get_file(file_id)
             if file.file_size is not None and file.file_size > limit:
                 raise SendRejected(f"the file is larger than {limit // 1_000_000} MB")
-            await file.download_to_drive(path)
         except TelegramError as error:
-            raise self._failure(error) from error
+            raise translate(error) from error
+        try:
+            content = await file.download_as_bytearray()
+        except InvalidToken as error:  # what the library makes of every 404
+            raise SendRejected("Telegram has the file no more", kind="not_found") from error
+        except TelegramError as error:
+            raise translate(error) from error
+        await asyncio.to_thread(Path(path).write_bytes, content)
 
     # ── text ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,28 +187,22 @@ class Sender:
         target: Target,
         reply: ReplyParameters | None,
     ) -> Receipt:
-        path = Path(file.path)
-        method, field = _method(file.media_type, path)
-        send: Callable[..., Awaitable[Sent]] = getattr(self._bot, method)
+        content = await asyncio.to_thread(_read, file)
+        kind = _kind(file.media_type, len(content))
+        send: Callable[..., Awaitable[Sent]] = getattr(self._bot, f"send_{kind}")
 
         async def call(to: Target) -> Sent:
-            # The path is given, not an open file: a second attempt reads from the beginning.
-            values: dict[str, Any] = {field: path}
-            if field != "voice":
-                values["filename"] = file.name
             return await send(
                 to.chat_id,
+                content,
+                filename=file.name,
                 caption=caption.text or None,
                 caption_entities=_entities(caption),
                 message_thread_id=to.thread_id,
                 reply_parameters=reply,
-                **values,
             )
 
-        try:
-            return _receipt(await self._reach(target, call))
-        except OSError as error:
-            raise SendRejected(f"cannot read {file.name}: {error.strerror}") from error
+        return _receipt(await self._reach(target, call))
 
     # ── where to ─────────────────────────────────────────────────────────────────────────────────
 
@@ -217,13 +223,13 @@ class Sender:
             target = Target(error.new_chat_id, target.thread_id)
         except TelegramError as error:
             if target.thread_id is None or not is_thread_gone(error):
-                raise self._failure(error) from error
+                raise translate(error) from error
             log.warning("a topic is gone: its message goes to the chat itself")
             target = Target(target.chat_id)
         try:
             return await call(target)
         except TelegramError as error:
-            raise self._failure(error) from error
+            raise translate(error) from error
 
     def moved(self, old: int, new: int) -> None:
         """Telegram said that a group has become another one."""
@@ -234,12 +240,6 @@ class Sender:
         self._moved[old] = new
         while len(self._moved) > MAX_MOVED:
             self._moved.popitem(last=False)
-
-    def _failure(self, error: TelegramError) -> Exception:
-        """What the core is told. The token is in no message of the library's, but make sure."""
-        failure = translate(error)
-        failure.what = self._redact(failure.what)
-        return failure
 
 
 def _cause(error: Exception) -> Exception:
@@ -275,22 +275,21 @@ def _sendable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _method(media_type: str, path: Path) -> tuple[str, str]:
-    """The method for a file, and the name of its argument. What is too large for a photo, or of a
-    kind that Telegram does not play, is a document."""
-    kind = media_type.partition("/")[0]
+def _kind(media_type: str, size: int) -> str:
+    """What a file is sent as. What Telegram does not show or play is a document."""
     if media_type in {"image/jpeg", "image/png", "image/webp"}:
-        if _size(path) <= FileSizeLimit.PHOTOSIZE_UPLOAD:
-            return "send_photo", "photo"
-    elif media_type == "audio/ogg":
-        return "send_voice", "voice"
-    elif media_type in {"audio/mpeg", "audio/mp4"} or media_type == "video/mp4":
-        return f"send_{kind}", kind
-    return "send_document", "document"
+        return "photo" if size <= FileSizeLimit.PHOTOSIZE_UPLOAD else "document"
+    return _KINDS.get(media_type, "document")
 
 
-def _size(path: Path) -> int:
+def _read(file: OutboundAttachment) -> bytes:
+    """The whole file: a second attempt sends it from the beginning. Raises SendRejected."""
+    limit = FileSizeLimit.FILESIZE_UPLOAD
     try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        with Path(file.path).open("rb") as stream:
+            content = stream.read(limit + 1)
+    except OSError as error:
+        raise SendRejected(f"cannot read {file.name}: {error.strerror}") from error
+    if len(content) > limit:
+        raise SendRejected(f"{file.name} is larger than {limit // 1_000_000} MB")
+    return content

@@ -197,9 +197,7 @@ class Poller:
         """Whether the account is to be connected anew; the core is told then."""
         meaning = explain(error)
         silent = self._clock() - self._last_answer
-        if isinstance(meaning, AccountFailed) or silent > (
-            self._timing.poll + self._timing.patience
-        ):
+        if isinstance(meaning, AccountFailed) or silent > self._timing.patience:
             self._lost(meaning)
             return True
         return False

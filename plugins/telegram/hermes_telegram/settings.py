@@ -42,8 +42,9 @@ class Timing:
     """How long Telegram may hold a question for updates open; it allows 50."""
     slack: float = 10.0
     """What a question may take beyond that before its connection counts as dead."""
-    patience: float = 60.0
-    """Without a completed round trip for so long (beyond `poll`) the account counts as lost."""
+    patience: float = 90.0
+    """Without a completed round trip for so long the account counts as lost. Above `poll` and
+    `slack` together, so that one dead connection is survived."""
     first_pause: float = 1.0
     """After a failure; twice as long each time, up to `longest_pause`."""
     longest_pause: float = 30.0

@@ -21,7 +21,7 @@ from email.parser import BytesParser
 from email.policy import HTTP
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import h11
 
@@ -45,7 +45,7 @@ Json = dict[str, Any]
 FAST = Timing(
     poll=5,
     slack=5.0,
-    patience=0.0,
+    patience=60.0,
     first_pause=0.005,
     longest_pause=0.02,
     hold=0.01,
@@ -269,9 +269,10 @@ class BotApi:
             writer.close()
 
     async def _respond(self, request: h11.Request, body: bytes) -> tuple[int, bytes]:
-        target = request.target.decode()
+        target = unquote(request.target.decode())
         if target.startswith(f"/file/bot{TOKEN}/"):
-            return 200, self.files[target.rpartition("/")[2]]
+            content = self.files.get(target.rpartition("/")[2])
+            return (404, b"") if content is None else (200, content)
         bot, _, method = target.removeprefix("/bot").partition("/")
         if bot != TOKEN:
             return 401, Answer(401, "Unauthorized").body
@@ -356,7 +357,7 @@ class BotApi:
             "file_id": file_id,
             "file_unique_id": file_id,
             "file_path": file_id,
-            "file_size": len(self.files[file_id]),
+            "file_size": len(self.files.get(file_id, b"")),
         }
 
     def _new(self, fields: Json) -> object:
@@ -432,9 +433,9 @@ def _form(content_type: str, body: bytes) -> tuple[Json, dict[str, bytes]]:
 class TelegramPlugin:
     """The plugin, with pauses of its own."""
 
-    def __init__(self, timing: Timing = FAST) -> None:
+    def __init__(self, timing: Timing = FAST, *, previews: bool = True) -> None:
         adapter = type("Adapter", (TelegramAdapter,), {"timing": timing})
-        self._declared = declare(adapter)
+        self._declared = declare(adapter, previews=previews)
 
     @hookimpl
     def platforms(self) -> list[Platform]:
@@ -449,6 +450,7 @@ async def telegram_gateway(
     settings: str = "",
     timing: Timing = FAST,
     token: str = TOKEN,
+    previews: bool = True,
 ) -> AsyncIterator[Gateway]:
     """A gateway in `path` that talks to the Bot API server at `url`.
 
@@ -460,5 +462,7 @@ async def telegram_gateway(
     if "allow" not in settings:
         settings = f"allow_all = true\n{settings}"
     config = f'[platforms.telegram]\ntoken = "file:{secret}"\nbase_url = "{url}"\n{settings}\n'
-    async with gateway(path, TelegramPlugin(timing), *plugins, config=config) as running:
+    async with gateway(
+        path, TelegramPlugin(timing, previews=previews), *plugins, config=config
+    ) as running:
         yield running

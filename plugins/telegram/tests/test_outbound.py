@@ -1,0 +1,399 @@
+"""What is asked of the Bot API, and what its answers mean, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hermes_core import (
+    AccountFailed,
+    Address,
+    Outbound,
+    OutboundAttachment,
+    OutcomeUnknown,
+    RateLimited,
+    Receipt,
+    Secret,
+    SendError,
+    SendFailed,
+    SendRejected,
+    utf16_length,
+)
+from hermes_telegram.client import Client
+from hermes_telegram.outbound import Sender
+from hermes_telegram.settings import TelegramSettings
+from hermes_telegram.testing import (
+    TOKEN,
+    Answer,
+    BotApi,
+    Call,
+    Drop,
+    Fault,
+    Page,
+    flood,
+    migrated,
+)
+
+NO_THREAD = Answer(400, "Bad Request: message thread not found")
+
+
+def message(text: str = "hello", **more: Any) -> Outbound:
+    address = Address(platform="telegram", chat_id=more.pop("chat", "5"))
+    address = msgspec.structs.replace(address, thread_id=more.pop("thread", None))
+    return Outbound(id="o1", created_at=0.0, address=address, text=text, **more)
+
+
+def settings(url: str, **more: Any) -> TelegramSettings:
+    return TelegramSettings(token=Secret(more.pop("token", TOKEN)), base_url=url, **more)
+
+
+def run(
+    work: Callable[[Sender, BotApi], Awaitable[None]],
+    **more: Any,
+) -> None:
+    async def main() -> None:
+        async with BotApi() as api:
+            client = Client(settings(api.url, **more))
+            try:
+                await work(Sender(client, link_previews=more.get("link_previews", True)), api)
+            finally:
+                await client.close()
+
+    asyncio.run(main())
+
+
+def fields(call: Call, *names: str) -> tuple[Any, ...]:
+    return tuple(call.fields.get(name) for name in names)
+
+
+def test_markdown_goes_out_as_entities() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        receipt = await sender.send(message("😀 **b**"))
+        (call,) = api.of("sendMessage")
+        assert fields(call, "text", "parse_mode") == ("😀 b", None)
+        assert json.loads(call.fields["entities"]) == [{"type": "bold", "offset": 3, "length": 1}]
+        assert receipt == Receipt(message_id="1")
+
+    run(work)
+
+
+def test_a_reply_is_anchored_but_survives_the_loss_of_its_anchor() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.send(message(reply_to="12"))
+        await sender.send(message(reply_to="not-a-number"))
+        first, second = api.of("sendMessage")
+        assert json.loads(first.fields["reply_parameters"]) == {
+            "message_id": 12,
+            "allow_sending_without_reply": True,
+        }
+        assert "reply_parameters" not in second.fields
+
+    run(work)
+
+
+def test_a_topic_is_named_and_the_general_one_is_not() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.send(message(thread="3"))
+        await sender.send(message())
+        named, general = api.of("sendMessage")
+        assert named.fields["message_thread_id"] == "3"
+        assert "message_thread_id" not in general.fields
+
+    run(work)
+
+
+def test_link_previews_can_be_switched_off() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.send(message("https://e.org"))
+        (call,) = api.of("sendMessage")
+        assert json.loads(call.fields["link_preview_options"]) == {"is_disabled": True}
+
+    run(work, link_previews=False)
+
+
+def test_halves_of_characters_do_not_stop_a_message() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.send(message("a\ud83db"))
+        assert api.chat(5) == ["a\ufffdb"]
+
+    run(work)
+
+
+def test_an_edit_replaces_and_one_that_changes_nothing_is_success() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        sent = await sender.send(message("one"))
+        assert await sender.edit(sent.message_id, message("**two**")) == sent
+        assert await sender.edit(sent.message_id, message("**two**")) == sent
+        assert api.chat(5) == ["two"]
+
+    run(work)
+
+
+def test_an_edit_of_what_is_gone_can_never_work() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        with pytest.raises(SendRejected) as caught:
+            await sender.edit("77", message())
+        assert caught.value.kind == "not_found"
+        with pytest.raises(SendRejected):
+            await sender.edit("not-a-number", message())
+
+    run(work)
+
+
+REFUSALS: list[tuple[Fault, type[SendError], str]] = [
+    (Answer(403, "Forbidden: bot was blocked by the user"), SendRejected, "forbidden"),
+    (Answer(400, "Bad Request: not enough rights to send text"), SendRejected, "forbidden"),
+    (Answer(400, "Bad Request: chat not found"), SendRejected, "not_found"),
+    (Answer(400, "Bad Request: message is too long"), SendRejected, "too_long"),
+    (Answer(400, "Bad Request: something new"), SendRejected, "other"),
+    (Answer(401, "Unauthorized"), AccountFailed, ""),
+    (Answer(404, "Not Found"), AccountFailed, ""),
+    (Answer(500, "Internal Server Error"), SendFailed, ""),
+    (Answer(409, "Conflict: terminated"), SendFailed, ""),
+    (Page(502), OutcomeUnknown, ""),
+    (Page(401), OutcomeUnknown, ""),
+    (Page(404), OutcomeUnknown, ""),
+    (Page(200), OutcomeUnknown, ""),
+    (Page(200, b'{"ok":true}'), OutcomeUnknown, ""),
+    (Page(200, b"\xff\xfe"), OutcomeUnknown, ""),
+    (Drop(), OutcomeUnknown, ""),
+    (Drop(done=True), OutcomeUnknown, ""),
+]
+
+
+@pytest.mark.parametrize(("fault", "kind", "reason"), REFUSALS)
+def test_what_an_answer_means(fault: Fault, kind: type[SendError], reason: str) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendMessage"].append(fault)
+        with pytest.raises(kind) as caught:
+            await sender.send(message())
+        assert type(caught.value) is kind
+        assert getattr(caught.value, "kind", "") == reason
+        assert len(api.of("sendMessage")) == 1
+
+    run(work)
+
+
+@pytest.mark.case("DL-06")
+@pytest.mark.parametrize("seconds", [0.5, 8, 13_938])
+def test_flood_control_is_passed_on_with_its_seconds(seconds: float) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        sent = await sender.send(message("one"))
+        api.faults["sendMessage"].append(flood(seconds))
+        api.faults["editMessageText"].append(flood(seconds))
+        for call in (sender.send(message()), sender.edit(sent.message_id, message())):
+            with pytest.raises(RateLimited) as caught:
+                await call
+            assert caught.value.retry_after == seconds
+
+    run(work)
+
+
+def test_a_refused_connection_is_certainly_not_sent() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await api.close()
+        with pytest.raises(SendFailed):
+            await sender.send(message())
+        await api.open()
+
+    run(work)
+
+
+def test_a_group_that_moved_is_followed_and_remembered() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendMessage"].append(migrated(-1009))
+        await sender.send(message("one", chat="-9"))
+        await sender.send(message("two", chat="-9"))
+        assert api.chat(-1009) == ["one", "two"]
+        assert [call.fields["chat_id"] for call in api.of("sendMessage")] == [
+            "-9",
+            "-1009",
+            "-1009",
+        ]
+
+    run(work)
+
+
+@pytest.mark.case("TG-11")
+def test_out_of_a_topic_that_is_gone_into_the_chat_itself_once() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendMessage"].append(NO_THREAD)
+        await sender.send(message(thread="3"))
+        refused, sent = api.of("sendMessage")
+        assert refused.fields["message_thread_id"] == "3"
+        assert "message_thread_id" not in sent.fields
+        assert api.chat(5) == ["hello"]
+        api.faults["sendMessage"] += [NO_THREAD, Answer(400, "Bad Request: chat not found")]
+        with pytest.raises(SendRejected):
+            await sender.send(message(thread="3"))
+        assert len(api.of("sendMessage")) == 4
+
+    run(work)
+
+
+@pytest.mark.case("TG-11")
+def test_media_out_of_a_topic_that_is_gone_is_sent_from_its_beginning(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendPhoto"].append(NO_THREAD)
+        await sender.send(message("look", thread="3", attachments=(file(tmp_path, b"12345"),)))
+        refused, sent = api.of("sendPhoto")
+        assert (refused.done, sent.done) == (False, True)
+        assert list(sent.files.values()) == [b"12345"]
+        assert "message_thread_id" not in sent.fields
+
+    run(work)
+
+
+@pytest.mark.case("DL-05")
+def test_formatting_that_is_refused_becomes_the_authors_text_once() -> None:
+    text = "snake_case [brackets] and an *odd* number* of them"
+
+    async def work(sender: Sender, api: BotApi) -> None:
+        refusal = Answer(400, "Bad Request: can't parse entities")
+        api.faults["sendMessage"].append(refusal)
+        await sender.send(message(text))
+        formatted, plain = api.of("sendMessage")
+        assert "entities" in formatted.fields
+        assert "entities" not in plain.fields
+        assert plain.fields["text"] == text
+        api.faults["sendMessage"] += [refusal, refusal]
+        with pytest.raises(SendRejected) as caught:
+            await sender.send(message(text))
+        assert caught.value.kind == "bad_format"
+        assert len(api.of("sendMessage")) == 4
+
+    run(work)
+
+
+def file(
+    directory: Path, content: bytes, name: str = "a.jpg", media_type: str = "image/jpeg"
+) -> OutboundAttachment:
+    path = directory / name
+    path.write_bytes(content)
+    return OutboundAttachment(path=str(path), name=name, media_type=media_type)
+
+
+def test_files_go_out_by_kind_with_a_short_text_as_caption(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        files = (
+            file(tmp_path, b"p"),
+            file(tmp_path, b"v", "v.ogg", "audio/ogg"),
+            file(tmp_path, b"t", "t.txt", "text/plain"),
+        )
+        await sender.send(message("**three** files", attachments=files))
+        photo, voice, document = api.of("sendPhoto", "sendVoice", "sendDocument")
+        assert fields(photo, "caption", "chat_id") == ("three files", "5")
+        assert json.loads(photo.fields["caption_entities"])[0]["type"] == "bold"
+        assert "caption" not in voice.fields
+        assert list(document.files.values()) == [b"t"]
+
+    run(work)
+
+
+def test_a_text_too_long_for_a_caption_goes_first(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        text = "😀" * 600
+        await sender.send(message(text, attachments=(file(tmp_path, b"p"),)))
+        assert [call.method for call in api.of("sendMessage", "sendPhoto")] == [
+            "sendMessage",
+            "sendPhoto",
+        ]
+
+    run(work)
+
+
+def test_a_file_that_fails_after_the_text_leaves_the_outcome_open(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendPhoto"].append(flood(5))
+        with pytest.raises(OutcomeUnknown, match="in part"):
+            await sender.send(message("x" * 2000, attachments=(file(tmp_path, b"p"),)))
+        api.faults["sendPhoto"].append(flood(5))
+        with pytest.raises(RateLimited):
+            await sender.send(message("short", attachments=(file(tmp_path, b"p"),)))
+
+    run(work)
+
+
+def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        gone = OutboundAttachment(path=str(tmp_path / "none"), name="none")
+        with pytest.raises(SendRejected, match="none"):
+            await sender.send(message(attachments=(gone,)))
+
+    run(work)
+
+
+def test_a_file_is_fetched_and_one_too_large_is_refused(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.files["f1"] = b"content"
+        target = tmp_path / "fetched"
+        await sender.fetch("f1", str(target))
+        assert target.read_bytes() == b"content"
+        api.faults["getFile"].append(Answer(400, "Bad Request: file is too big"))
+        for file_id in ("f1", "expired"):
+            with pytest.raises(SendRejected):
+                await sender.fetch(file_id, str(target))
+
+    run(work)
+
+
+def test_typing_is_shown_in_the_topic() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.typing(message(thread="3").address)
+        (call,) = api.of("sendChatAction")
+        assert fields(call, "action", "message_thread_id") == ("typing", "3")
+
+    run(work)
+
+
+def test_own_messages_are_taken_back_and_reactions_put_on() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.delete(message().address, "4")
+        await sender.react(message().address, "4", "👍")
+        await sender.react(message().address, "4", "")
+        (deleted,) = api.of("deleteMessage")
+        assert fields(deleted, "chat_id", "message_id") == ("5", "4")
+        put, taken = api.of("setMessageReaction")
+        assert "👍" in json.loads(put.fields["reaction"])[0]["emoji"]
+        assert json.loads(taken.fields.get("reaction", "[]")) == []
+
+    run(work)
+
+
+def test_a_chat_that_is_none_is_refused_without_a_call() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        with pytest.raises(SendRejected):
+            await sender.send(message(chat="somewhere"))
+        assert api.calls == []
+
+    run(work)
+
+
+@pytest.mark.parametrize("token", ["", "with space", "with/slash", "line\nbreak", "tökén"])
+def test_a_token_that_can_be_none_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(AccountFailed) as caught:
+        Client(settings("http://127.0.0.1:9", token=token))
+    assert not token or token not in str(caught.value)
+
+
+def test_a_proxy_that_is_none_is_refused() -> None:
+    with pytest.raises(AccountFailed, match="proxy"):
+        Client(settings("http://127.0.0.1:9", proxy="no such thing"))
+
+
+@pytest.mark.case("DL-01")
+def test_the_limit_of_a_message_counts_utf16_units() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.send(message("😀" * 2048))
+        with pytest.raises(SendRejected) as caught:
+            await sender.send(message("a" + "😀" * 2048))
+        assert caught.value.kind == "too_long"
+        assert [utf16_length(text) for text in api.chat(5)] == [4096]
+
+    run(work)
