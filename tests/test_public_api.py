@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 
 import hermes_core
+from hermes_core import hookspecs
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -35,3 +37,14 @@ def test_the_public_names_load_only_the_values_and_the_registry() -> None:
 def test_unknown_names_are_attribute_errors() -> None:
     module = importlib.import_module("hermes_core")
     assert not hasattr(module, "nothing_of_that_name")
+
+
+def test_every_type_in_the_signature_of_a_hook_is_public() -> None:
+    annotations = [
+        annotation
+        for spec in hookspecs.ALL.values()
+        for annotation in spec.function.__annotations__.values()
+    ]
+    named = set(re.findall(r"\b[A-Z]\w+", " ".join(map(str, annotations)))) - {"None"}
+    assert named
+    assert named <= set(hermes_core.__all__)
