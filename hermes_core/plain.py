@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,12 +34,8 @@ class _Walk:
     cut: bool = False
 
     def __call__(self, value: object, depth: int) -> object:
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, int):
-            return _whole(value)
-        if isinstance(value, float):
-            return float(value) if math.isfinite(value) else None
+        if value is None or isinstance(value, bool | int | float):
+            return _scalar(value)
         if isinstance(value, str):
             return self._text(value)
         if depth >= MAX_DEPTH:
@@ -82,8 +77,11 @@ class _Walk:
         return result
 
 
-def _whole(value: int) -> object:
-    if -_MAX_INT <= value < _MAX_INT:
+def _scalar(value: bool | float | None) -> object:
+    """A number that every reader of JSON can hold; None for what is no number."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and -_MAX_INT <= value < _MAX_INT:
         return int(value)
     return float(value) if abs(value) < _MAX_FLOAT else None
 

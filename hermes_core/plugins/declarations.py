@@ -30,8 +30,8 @@ _SECTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}(\.[A-Za-z][A-Za-z0-9_-]
 _SCHEMA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 CORE_TABLES = ("gateway", "agent", "sessions", "authorization", "plugins", "platforms")
 _CORE_SCHEMAS = frozenset(
-    ["generation", "session", "message", "turn", "inbox", "outbox", "denied", "kv", "event", "schema", "sqlite"]
-)
+    ("generation", "session", "message", "turn", "inbox", "outbox", "denied")
+) | {"kv", "event", "schema", "sqlite"}
 """What the names of the core's own tables begin with."""
 
 
