@@ -17,6 +17,7 @@ from hermes_core.testing.clock import WallClock
 from hermes_core.testing.host import gateway, home_at
 from hermes_core.testing.platform import (
     OK,
+    After,
     Hang,
     Result,
     ScriptedPlatform,
@@ -26,6 +27,7 @@ from hermes_core.testing.platform import (
 
 __all__ = [
     "OK",
+    "After",
     "AgentRun",
     "Hang",
     "Result",

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,13 +38,24 @@ class StoreThenRaise:
         self.error = error
 
 
+class After:
+    """The message arrives once `event` is set. `begun` is set when the call is made."""
+
+    def __init__(self, event: asyncio.Event) -> None:
+        self.event = event
+        self.begun = asyncio.Event()
+
+
 class _Ok:
     """The message arrives."""
 
 
 OK = _Ok()
-Result = _Ok | Hang | StoreThenRaise | Exception
+Result = _Ok | After | Hang | StoreThenRaise | Exception
 """What becomes of an outbound call. A plain exception is raised before the message arrives."""
+
+Typing = Callable[[Address, bool], Awaitable[None]]
+"""What becomes of the sign of typing: where, and whether it is shown or taken away."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +76,9 @@ class ScriptedPlatform:
 
     `results` says what becomes of the next outbound calls, in order; then they all succeed. `sent`
     is what arrived, previews included. The journal gets one JSON line per arrival, written through
-    before the call returns, so that it survives a kill.
+    before the call returns, so that it survives a kill; what it holds at the start has arrived
+    earlier. One that is `idempotent` shows a message once however often it is sent; one that
+    `reconciles` can tell whether it arrived.
     """
 
     def __init__(
@@ -75,6 +88,8 @@ class ScriptedPlatform:
         edit: bool = False,
         edit_interval: float = 0.001,
         idempotent: bool = False,
+        reconciles: bool = False,
+        typing: Typing | None = None,
         max_length: int = 4000,
         length: Callable[[str], int] = len,
         own_id: str = "bot",
@@ -82,6 +97,9 @@ class ScriptedPlatform:
         journal: Path | None = None,
     ) -> None:
         self.name = name
+        self.idempotent = idempotent
+        self.reconciles = reconciles
+        self.typing = typing
         self.own_id = own_id
         self.results: deque[Result] = deque()
         self.sent: list[Sent] = []
@@ -91,7 +109,9 @@ class ScriptedPlatform:
         self.journal = journal
         self.allow_all = allow_all
         self._adapters: dict[str, AdapterContext] = {}
-        self._ids = itertools.count(1)
+        earlier = _read(journal)
+        self._known = {sent.message.id: sent.message_id for sent in earlier if sent.call == "send"}
+        self._ids = itertools.count(len(earlier) + 1)
         self._events = itertools.count(1)
         self._arrived = asyncio.Event()
         self._read = 0
@@ -112,7 +132,7 @@ class ScriptedPlatform:
         return [self._declared]
 
     @hookimpl
-    def authorize(self, sender: Sender) -> bool | None:
+    def authorize(self) -> bool | None:
         return True if self.allow_all else None
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────
@@ -150,7 +170,7 @@ class ScriptedPlatform:
         return await self.inject(event)
 
     async def inject(self, event: Inbound) -> Received:
-        """Hand any event to the core, as the adapter of its account."""
+        """Hand any event to the core, as the adapter of its account, connected or not."""
         return await self._adapters[event.address.account].receive(event)
 
     def lose_connection(self, error: Exception | None = None, account: str = "default") -> None:
@@ -187,11 +207,14 @@ class ScriptedPlatform:
 
     # ── the network's side of the adapter ────────────────────────────────────────────────────────
 
-    def connected(self, context: AdapterContext, is_reconnect: bool) -> str:
+    def made(self, context: AdapterContext) -> None:
+        """An adapter was made for an account."""
+        self._adapters[context.account] = context
+
+    def connected(self, is_reconnect: bool) -> str:
         self.connects.append(is_reconnect)
         if self.connect_results:
             raise self.connect_results.popleft()
-        self._adapters[context.account] = context
         return self.own_id
 
     async def outbound(
@@ -204,14 +227,31 @@ class ScriptedPlatform:
             raise result
         if isinstance(result, Hang):
             await asyncio.get_running_loop().create_future()
-        sent = Sent(call=call, message_id=message_id or f"m{next(self._ids)}", message=message)
+        if isinstance(result, After):
+            result.begun.set()
+            await result.event.wait()
+        message_id = self._show(call, message_id, message)
+        if isinstance(result, StoreThenRaise):
+            raise result.error
+        return Receipt(message_id=message_id)
+
+    async def found(self, message: Outbound) -> Receipt | None:
+        """What became of an earlier call."""
+        known = self._known.get(message.id)
+        return None if known is None else Receipt(message_id=known)
+
+    def _show(self, call: Literal["send", "edit"], message_id: str, message: Outbound) -> str:
+        """Let a message arrive. Its id."""
+        if call == "send":
+            if self.idempotent and message.id in self._known:
+                return self._known[message.id]
+            message_id = self._known[message.id] = f"m{next(self._ids)}"
+        sent = Sent(call=call, message_id=message_id, message=message)
         self.sent.append(sent)
         if self.journal is not None:
             _append(self.journal, sent)
         self._arrived.set()
-        if isinstance(result, StoreThenRaise):
-            raise result.error
-        return Receipt(message_id=sent.message_id)
+        return message_id
 
     async def serve(self, context: AdapterContext, channel: Channel) -> None:
         """A local client may inject events: each frame is one, each answer what `receive`
@@ -229,9 +269,13 @@ class ScriptedPlatform:
 
 def _bound_adapter(platform: ScriptedPlatform) -> type[Adapter[Empty]]:
     class ScriptedAdapter(Adapter[Empty]):
+        def __init__(self, settings: Empty, context: AdapterContext) -> None:
+            super().__init__(settings, context)
+            platform.made(context)
+
         @hookimpl
         async def connect(self, is_reconnect: bool) -> str:
-            return platform.connected(self.context, is_reconnect)
+            return platform.connected(is_reconnect)
 
         @hookimpl
         async def disconnect(self) -> None:
@@ -249,7 +293,31 @@ def _bound_adapter(platform: ScriptedPlatform) -> type[Adapter[Empty]]:
         async def attach(self, channel: Channel) -> None:
             await platform.serve(self.context, channel)
 
-    return ScriptedAdapter
+    return type("ScriptedAdapter", (ScriptedAdapter,), _optional_hooks(platform))
+
+
+def _optional_hooks(platform: ScriptedPlatform) -> dict[str, object]:
+    """The adapter hooks that a platform has only when a test wants them."""
+    hooks: dict[str, object] = {}
+    if platform.reconciles:
+
+        async def reconcile(_: object, message: Outbound) -> Receipt | None:
+            return await platform.found(message)
+
+        hooks["reconcile"] = hookimpl(reconcile)
+    if (typing := platform.typing) is not None:
+
+        async def set_typing(_: object, address: Address, active: bool) -> None:
+            await typing(address, active)
+
+        hooks["set_typing"] = hookimpl(set_typing)
+    return hooks
+
+
+def _read(journal: Path | None) -> list[Sent]:
+    if journal is None or not journal.exists():
+        return []
+    return [msgspec.json.decode(line, type=Sent) for line in journal.read_bytes().splitlines()]
 
 
 def _append(journal: Path, record: Any) -> None:
