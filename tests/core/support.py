@@ -1,0 +1,96 @@
+"""What the tests of the rooms share: an event loop that does not wait, and plugins that judge."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hermes_core import ProfileScope, Sender, hookimpl
+from hermes_core.gateway import Gateway
+from hermes_core.messages import Address
+from hermes_core.store import Store, open_read_only
+from hermes_core.store.database import connection_of
+
+T = TypeVar("T")
+
+SPEED = 20.0
+"""How much faster the clock of a hasty loop goes than the one on the wall."""
+
+
+class _HastySelector(selectors.DefaultSelector):
+    def select(self, timeout: float | None = None) -> Any:
+        return super().select(timeout and timeout / SPEED)
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """A loop whose time goes faster: pauses and time limits pass in a twentieth of their time."""
+
+    def __init__(self) -> None:
+        super().__init__(_HastySelector())
+
+    def time(self) -> float:
+        return super().time() * SPEED
+
+
+def run(work: Coroutine[Any, Any, T], *, hasty: bool = False, limit: float = 30.0) -> T:
+    """Run what a test does on an event loop; what hangs for `limit` real seconds fails instead."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(limit * SPEED if hasty else limit):
+            return await work
+
+    with asyncio.Runner(loop_factory=HastyLoop if hasty else None) as runner:
+        return runner.run(limited())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let everything else go on until something is so."""
+    while not true():  # noqa: ASYNC110 - what is waited for may be anything
+        await asyncio.sleep(0.001)
+
+
+async def settle(turns: int = 50) -> None:
+    """Let everything that can go on without waiting for anything do so."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def store_of(gateway: Gateway) -> Store:
+    return gateway.profiles["default"].store
+
+
+def received(gateway: Gateway) -> dict[str, int]:
+    """The counters of admission, those that are not zero."""
+    counts: Any = gateway.profiles["default"].status()["received"]
+    return {name: count for name, count in counts.items() if count}
+
+
+def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
+    """What a query finds in the database of a home whose gateway has stopped."""
+    with closing(open_read_only(home / "state.db")) as database:
+        return connection_of(database).execute(query).fetchall()
+
+
+Verdict = Callable[[Sender], Any]
+
+
+class Judge:
+    """A plugin that decides who may speak. Its verdict may be an awaitable."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.asked: list[tuple[str, Address]] = []
+
+    @hookimpl
+    async def authorize(self, scope: ProfileScope, sender: Sender, address: Address) -> Any:
+        self.asked.append((sender.id, address))
+        answer = self.verdict(sender)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+
+JUDGED = '[authorization]\nauthorizers = ["judge"]\n'
+"""Settings that let a plugin called judge speak for every platform."""
