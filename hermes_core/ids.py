@@ -13,3 +13,8 @@ def new_id(prefix: str) -> str:
     The prefix says what the id names: e event, g gateway, o outbound, s session, t turn.
     """
     return f"{prefix}_{_random.getrandbits(80):020x}"
+
+
+def seed(value: int) -> None:
+    """Make the ids that follow the same in every run. For replays in tests."""
+    _random.seed(value)
