@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
 import time
 from typing import TYPE_CHECKING
@@ -101,6 +102,7 @@ class BuzzAdapter(Adapter[BuzzSettings]):
         return await self._live().bridge.download(ref, limit)
 
     async def _new_session(self) -> Session:
+        await asyncio.to_thread(importlib.import_module, "hermes_buzz.session")  # 0.2 s, once
         from hermes_buzz.cursors import FileCursors
         from hermes_buzz.incoming import Hops
         from hermes_buzz.pacing import Pacing

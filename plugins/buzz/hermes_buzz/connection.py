@@ -292,15 +292,17 @@ class Connection:
     async def subscribe(self, query: Filter) -> Subscription:
         """Ask, and wait until all stored events are there. Raises RelayError when the relay will
         not answer; authentication that is asked for meanwhile is awaited."""
+        reason = ""
         for _ in range(3):
             subscription = Subscription(query)
             await self._open(subscription)
-            if subscription.closed is None:
-                return subscription
-            if not subscription.closed.startswith("auth-required"):
+            if subscription.is_complete:
+                return subscription  # some relays close at once what nothing can follow
+            reason = subscription.closed or ""
+            if not reason.startswith("auth-required"):
                 break
             await self.authenticated(ANSWER_LIMIT)
-        raise RequestClosed(subscription.closed or "", where=self._url)
+        raise RequestClosed(reason, where=self._url)
 
     async def _open(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.id] = subscription

@@ -20,6 +20,8 @@ from hermes_core import AccountFailed
 
 TOLERANCE = 900
 """Seconds by which the date of an event may differ from the relay's time (block/buzz, ingest)."""
+LOOK_BACK = 60
+"""Seconds before the account came to a channel: the clocks of people there may be late."""
 MAX_IDS = 500
 """Handled ids kept per channel. Beyond it the core's inbox recognises what it has stored."""
 MAX_CHANNELS = 4096
@@ -29,8 +31,8 @@ _MAX_FILE = 128 << 20
 
 
 class ChannelCursor(msgspec.Struct, kw_only=True):
-    """One channel. `floor` is when the account came to it: nothing older is asked for. `at` is the
-    date up to which everything has been handled; `ids` are those handled since, by their dates."""
+    """One channel. `floor` is about when the account came to it: nothing older is asked for. `at`
+    is the date up to which everything has been handled; `ids` are those handled since, by their dates."""
 
     floor: int
     at: int = 0
@@ -68,7 +70,7 @@ class CursorStore(Protocol):
     """The date of the last change of membership that was seen."""
 
     def channel(self, channel_id: str, now: int) -> ChannelCursor:
-        """The cursor of a channel, a new one that begins at `now` if there is none."""
+        """The cursor of a channel, a new one that begins about `now` if there is none."""
 
     def frozen_mentions(self, row_id: str, resolve: Callable[[], list[str]]) -> list[str]:
         """The keys that an outbox row mentions: resolved once, the same ever after."""
@@ -117,7 +119,7 @@ class FileCursors:
     def channel(self, channel_id: str, now: int) -> ChannelCursor:
         found = self._state.channels.get(channel_id)
         if found is None:
-            found = self._state.channels[channel_id] = ChannelCursor(floor=now)
+            found = self._state.channels[channel_id] = ChannelCursor(floor=now - LOOK_BACK)
             self._dirty = True
             while len(self._state.channels) > MAX_CHANNELS:
                 self._state.channels.pop(next(iter(self._state.channels)))

@@ -48,6 +48,7 @@ class Feed:
         self._now = now
         self._changed = changed
         self._opened = opened
+        self._subscription: Subscription | None = None
 
     async def run(self) -> None:
         """Follow the channel. Raises ConnectionDown when nothing can be asked any more."""
@@ -65,12 +66,18 @@ class Feed:
                 failures += 1
                 await asyncio.sleep(_pause(failures))
 
+    async def leave(self) -> None:
+        """Tell the relay that the channel is not read any more. Raises ConnectionDown."""
+        if self._subscription is not None:
+            await self._connection.unsubscribe(self._subscription)
+
     def filter(self, **more: object) -> dict[str, object]:
         """The REQ filter of this channel: exactly one `#h`, or the relay keeps it for itself."""
         return {"kinds": CHANNEL_KINDS, "#h": [self.channel_id], "limit": PAGE, **more}
 
     async def _follow(self) -> None:
         subscription = await self._connection.subscribe(self.filter(since=self._cursor.since))
+        self._subscription = subscription
         try:
             self._opened()
             await self._catch_up(subscription)

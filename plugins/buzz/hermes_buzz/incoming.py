@@ -108,7 +108,7 @@ class Translator:
             return []
         sender = Sender(id=event.pubkey, name=name, is_bot=_is_agent(event, channel))
         if event.kind in MESSAGES:
-            return self._message(event, channel, sender)
+            return self._first_message(event, channel, sender)
         if event.kind == Kind.EDIT:
             return await self._edit(event, channel, sender, find)
         if event.kind == Kind.REACTION:
@@ -127,25 +127,29 @@ class Translator:
 
     # ── one kind of event each ───────────────────────────────────────────────────────────────────
 
-    def _message(self, event: Event, channel: Channel, sender: Sender) -> list[Inbound]:
+    def _first_message(self, event: Event, channel: Channel, sender: Sender) -> list[Inbound]:
         known = self._remember(event, channel)
         if not sender.is_bot:
             self._hops.person_spoke(channel.id)
         if self._settings.require_mention and not known.addressed:
             return []
+        return self._message(event, channel, sender, event.id, known.root)
+
+    def _message(
+        self, event: Event, channel: Channel, sender: Sender, message_id: str, root: str
+    ) -> list[Inbound]:
         if sender.is_bot and not self._hops.may_speak(channel.id, sender.id):
             return []
-        place = place_of(event)
         return [
             Message(
-                address=self._address(channel, known.root),
+                address=self._address(channel, root),
                 sender=sender,
                 event_id=event.id,
-                message_id=event.id,
+                message_id=message_id,
                 sent_at=float(event.created_at),
                 text=event.content,
                 attachments=attachments_of(event, self._settings.http_url),
-                reply_to=place.parent or None,
+                reply_to=place_of(event).parent or None,
                 mentions_me=channel.kind == "dm" or self._me in event.values("p"),
             )
         ]
@@ -159,7 +163,13 @@ class Translator:
     ) -> list[Inbound]:
         target = event.value("e")
         known = await self._lookup(target, channel, find)
-        if known is None or not known.addressed or known.author != event.pubkey:
+        if known is None or known.author != event.pubkey:
+            return []
+        if not known.addressed and self._me in event.values("p"):
+            # Only now it is for this account: the mention was added, or the text was streamed.
+            self._keep(target, known._replace(addressed=True))
+            return self._message(event, channel, sender, target, known.root)
+        if not known.addressed:
             return []
         return [
             Edited(

@@ -37,8 +37,8 @@ ANSWER_LIMIT = 10.0
 PATIENCE = 20.0
 """Seconds that a call waits for the relay to take frames again; a longer pause is delivery's."""
 MAX_TRIES = 4
-TARGET_PAUSE = 0.25
-"""Seconds until the relay is asked again to take a reply to what it has just got; doubles."""
+TARGET_PAUSES = (0.25, 0.5, 1.0)
+"""Seconds until the relay is asked again to take a reply to what it has just got."""
 
 
 class Relay(Protocol):
@@ -147,16 +147,16 @@ class Publisher:
     async def publish(self, draft: Draft) -> Event:
         """The event, taken by the relay. Raises SendError, or MissingTarget after some patience."""
         event = draft.signed(self._signer)
-        pause = TARGET_PAUSE
-        for _ in range(MAX_TRIES):
+        for pause in (*TARGET_PAUSES, None):
             answer = await self._answer(event)
             if answer.accepted:
                 return event
             if not is_missing_target(answer.reason):
                 raise send_error(answer.reason, self._where, self._skew)
+            if pause is None:
+                raise MissingTarget(answer.reason)
             await asyncio.sleep(pause)
-            pause *= 2
-        raise MissingTarget(answer.reason)
+        raise AssertionError
 
     async def stored(self, message: Outbound, drafts: Sequence[Draft]) -> str:
         """The id of that one of `drafts` which the relay has, "" when it has none. Raises

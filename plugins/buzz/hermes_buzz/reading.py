@@ -58,7 +58,7 @@ class Reader:
         self._every = reconcile_every
         self._wall = wall
         self._relay_key = relay_key
-        self._feeds: dict[str, asyncio.Task[None]] = {}
+        self._feeds: dict[str, tuple[Feed, asyncio.Task[None]]] = {}
         self._dirty = asyncio.Event()
         self._syncing = asyncio.Lock()
         self._group: asyncio.TaskGroup
@@ -130,10 +130,9 @@ class Reader:
             await self.directory.refresh(added)
             wanted = self.directory.channels
             for channel_id in [key for key in self._feeds if key not in wanted]:
-                self._feeds.pop(channel_id).cancel()
+                await self._drop(channel_id)
             for channel_id in wanted:
-                task = self._feeds.get(channel_id)
-                if task is None or task.done():
+                if channel_id not in self._feeds or self._feeds[channel_id][1].done():
                     self._start(channel_id)
 
     async def _keep_reconciling(self) -> None:
@@ -159,14 +158,20 @@ class Reader:
                 continue
             if any(event.created_at > cursor.at and not cursor.has(event.id) for event in events):
                 log.warning("a subscription was dead", extra={"chat": channel_id})
-                self._feeds.pop(channel_id).cancel()
+                await self._drop(channel_id)
                 self._start(channel_id)
 
     # ── feeds ────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, channel_id: str) -> None:
         feed = self._feed(channel_id)
-        self._feeds[channel_id] = self._group.create_task(feed.run(), name=f"buzz {channel_id}")
+        task = self._group.create_task(feed.run(), name=f"buzz {channel_id}")
+        self._feeds[channel_id] = (feed, task)
+
+    async def _drop(self, channel_id: str) -> None:
+        feed, task = self._feeds.pop(channel_id)
+        task.cancel()
+        await feed.leave()
 
     def _feed(self, channel_id: str) -> Feed:
         return Feed(

@@ -40,6 +40,11 @@ class Subscription:
         """The REQ frame."""
         return msgspec.json.encode(["REQ", self.id, self.query]).decode()
 
+    @property
+    def is_complete(self) -> bool:
+        """All stored events are there, whatever came afterwards."""
+        return self._is_open
+
     # ── from the connection ──────────────────────────────────────────────────────────────────────
 
     def take(self, event: Event) -> None:

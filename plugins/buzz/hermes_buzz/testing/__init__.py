@@ -9,15 +9,22 @@
         answer = await relay.next_event(bot)
 
 Events are stored, served and broadcast by the LocalRelay of the package ``nostr-sdk``, and signed
-by that package: that is the second opinion. What Buzz has beyond it is the front of this package: authentication
-at once, membership, threads that must exist, queries and files over HTTP. ``pip install
-'hermes-plugin-buzz[test]'``.
+by that package: that is the second opinion. What Buzz has beyond it is the front of this package:
+authentication at once, membership, threads that must exist, queries and files over HTTP.
+``pip install 'hermes-plugin-buzz[test]'``.
 """
 
 from hermes_buzz.testing.faults import Faults
 from hermes_buzz.testing.people import Person
 from hermes_buzz.testing.relay import BuzzRelay
-from hermes_buzz.testing.world import QuickBuzz, Witness, config_for, listening, talking
+from hermes_buzz.testing.world import (
+    QuickBuzz,
+    Witness,
+    config_for,
+    eventually,
+    listening,
+    talking,
+)
 
 __all__ = [
     "BuzzRelay",
@@ -26,6 +33,7 @@ __all__ = [
     "QuickBuzz",
     "Witness",
     "config_for",
+    "eventually",
     "listening",
     "talking",
 ]

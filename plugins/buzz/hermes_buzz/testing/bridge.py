@@ -46,6 +46,7 @@ class HttpBridge:
             response = self._download(request)
         else:
             response = web.Response(status=404)
+        self._relay.changed()
         response.headers["Date"] = formatdate(self._relay.now(), usegmt=True)
         return response
 

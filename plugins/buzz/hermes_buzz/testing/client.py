@@ -96,6 +96,7 @@ class Client:
         elif label == "REQ":
             await self._request_for(frame, data, upstream)
         else:
+            self._relay.endings += label == "CLOSE"
             await upstream.send_str(data)
 
     async def _auth(self, event: Json) -> None:
@@ -187,6 +188,10 @@ class Client:
             if self.key and (room is None or self.key not in room.members):
                 return "restricted: not a channel member"
         return ""
+
+    def subscriptions(self, channel_id: str) -> list[str]:
+        """The ids by which one channel was asked for."""
+        return [name for name, channels in self._channels.items() if channels == [channel_id]]
 
     async def end_subscriptions(self, channel_id: str, reason: str) -> None:
         """Close what was asked for one channel, with a reason."""

@@ -33,8 +33,8 @@ class Room:
 class BuzzRelay:
     """A relay on a free port. `faults` is what it does to its clients.
 
-    With ``proactive=False`` it is the LocalRelay that asks for authentication, at the first
-    request, as NIP-42 allows. `wall` is its clock.
+    With ``proactive=False`` it is the bare LocalRelay, without a front: authentication is asked for
+    at the first request, as NIP-42 allows, and there is nothing over HTTP. `wall` is its clock.
     """
 
     def __init__(self, *, proactive: bool = True, wall: Callable[[], float] = time.time) -> None:
@@ -45,6 +45,8 @@ class BuzzRelay:
         self.operator = Person("relay")
         self.clients: list[Client] = []
         self.connections = 0
+        self.endings = 0
+        """CLOSE frames of clients."""
         self.requests: list[Json] = []
         """Every filter that was asked for over a socket."""
         self.frames: list[tuple[str, Json]] = []
@@ -60,6 +62,8 @@ class BuzzRelay:
 
     async def __aenter__(self) -> Self:
         builder = sdk.LocalRelayBuilder().addr("127.0.0.1").default_filter_limit(500)
+        limit = sdk.RateLimit(max_reqs=1_000_000, notes_per_minute=1_000_000)
+        builder = builder.rate_limit(limit)
         if not self.proactive:
             mode = sdk.LocalRelayBuilderNip42Mode.BOTH
             builder = builder.nip42(sdk.LocalRelayBuilderNip42(mode=mode))
@@ -74,7 +78,7 @@ class BuzzRelay:
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         port = self._runner.addresses[0][1]
-        self.url = f"ws://127.0.0.1:{port}"
+        self.url = f"ws://127.0.0.1:{port}" if self.proactive else self.upstream
         self.http_url = f"http://127.0.0.1:{port}"
         self._watch = asyncio.create_task(self._observe())
         return self
@@ -120,15 +124,15 @@ class BuzzRelay:
                     self.seen.append(frame[2])
                     self.changed()
                 elif frame[0] == "AUTH":
-                    event = self.operator.event(
-                        22242,
-                        tags=[["relay", self.upstream], ["challenge", frame[1]]],
-                        at=int(time.time()),
-                    )
-                    await socket.send_str(json.dumps(["AUTH", event]))
+                    await self._authenticate(socket, frame[1])
                 elif frame[0] == "CLOSED":
                     await asyncio.sleep(0.01)
                     await socket.send_str('["REQ","all",{"since":0}]')
+
+    async def _authenticate(self, socket: aiohttp.ClientWebSocketResponse, challenge: str) -> None:
+        tags = [["relay", self.upstream], ["challenge", challenge]]
+        event = self.operator.event(22242, tags=tags, at=int(time.time()))
+        await socket.send_str(json.dumps(["AUTH", event]))
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +157,7 @@ class BuzzRelay:
         await self._tell(44101, channel_id, person)
 
     async def _tell(self, kind: int, channel_id: str, person: Person) -> None:
-        tags = [["p", person.key], ["h", channel_id]]
+        tags = [["p", person.key], ["h", channel_id], ["nonce", uuid.uuid4().hex]]
         await self.publish(self.operator.event(kind, tags=tags, at=self.now()))
 
     async def say(
@@ -192,8 +196,13 @@ class BuzzRelay:
             left = {event["id"] for event in events}
             while left:
                 frame = json.loads((await socket.receive()).data)
-                if frame[0] == "OK" and frame[2]:
+                if frame[0] == "AUTH":
+                    await self._authenticate(socket, frame[1])
+                elif frame[0] == "OK" and frame[2]:
                     left.discard(frame[1])
+                elif frame[0] == "OK" and frame[3].startswith("auth-required"):
+                    found = next(event for event in events if event["id"] == frame[1])
+                    await socket.send_str(json.dumps(["EVENT", found]))
                 elif frame[0] == "OK":
                     raise ValueError(frame[3])
 

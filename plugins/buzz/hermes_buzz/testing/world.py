@@ -38,6 +38,7 @@ class Witness:
     def __init__(self) -> None:
         self.received: list[MessageInfo] = []
         self.denied: list[DenialInfo] = []
+        self.connected = 0
         self._change = asyncio.Event()
 
     @hookimpl
@@ -48,6 +49,11 @@ class Witness:
     @hookimpl
     def on_message_denied(self, denial: DenialInfo) -> None:
         self.denied.append(denial)
+        self._change.set()
+
+    @hookimpl
+    def on_platform_connected(self) -> None:
+        self.connected += 1
         self._change.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -92,6 +98,12 @@ async def talking(
         if ready:
             await listening(relay, bot, since=before)
         yield running
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something holds that nobody announces."""
+    while not condition():
+        await asyncio.sleep(0.005)
 
 
 async def listening(relay: BuzzRelay, bot: Person, since: int = 0) -> None:
