@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from hermes_core import hookspecs as specs
@@ -307,21 +307,15 @@ class _Context:
         self._account.lost(error)
 
 
-def _access(settings: AccountSettings, owned: Owned[Platform]) -> AccessList:
+def _access(
+    settings: AccountSettings, owned: Owned[Platform], resolved: Mapping[str, str] | None = None
+) -> AccessList:
     try:
         return AccessList.build(
-            settings.platform,
-            owned.plugin.distribution,
-            normalizer(owned.value),
-            settings.allowed_users,
-            admins=settings.admins,
-            groups=settings.allowed_groups,
-            allow_all=settings.allow_all,
+            settings, owned.plugin.distribution, normalizer(owned.value), resolved
         )
     except ValueError as error:
-        raise ConfigError(
-            f"allowed_users or admins: {error}", where=f"[platforms.{settings.name}]"
-        ) from error
+        raise ConfigError(str(error), where=f"[platforms.{settings.name}]") from error
 
 
 def _receipt(value: object, where: str) -> Receipt:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes_core import hookspecs as specs
-from hermes_core.authorization import AccessList, Admitted, Gate, NotAdmitted
+from hermes_core.authorization import NOBODY_GRANTED, AccessList, Admitted, Gate, NotAdmitted
+from hermes_core.bots import BotTurns
 from hermes_core.denials import Denials
 from hermes_core.errors import NotReady, StoreError
 from hermes_core.events import MessageInfo
@@ -28,13 +29,16 @@ from hermes_core.messages import (
     Duplicate,
     Handled,
     Inbound,
+    Message,
     Received,
     Refused,
 )
 from hermes_core.sessions import SessionPolicy, session_key
+from hermes_core.settings import Duration
 from hermes_core.text import encode_clean, has_clean_ids
 
 if TYPE_CHECKING:
+    from hermes_core.pairing import PairingBook
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store
@@ -58,6 +62,7 @@ class Admission:
         hooks: Hooks,
         policy: SessionPolicy,
         intake: Intake,
+        pairings: PairingBook,
         wall: Callable[[], float],
     ) -> None:
         """`intake` makes of an admitted event what is written, and acts on the commit."""
@@ -66,7 +71,9 @@ class Admission:
         self._hooks = hooks
         self.policy = policy
         self._intake = intake
-        self._denials = Denials(scope, store, hooks, wall)
+        self.denials = Denials(scope, store, hooks, wall)
+        self._pairings = pairings
+        self._bots = BotTurns()
         self._tails: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._closed = ""
         self.counts: Counter[str] = Counter()
@@ -100,14 +107,14 @@ class Admission:
                 raise NotReady(self._closed)
             if not has_clean_ids(event):
                 return self._denied(event, "an id in it is not valid text")
-            admitted = await self._gate.check(event, access)
+            admitted = await self._gate.check(event, access, own_id)
             if isinstance(admitted, NotAdmitted):
-                return self._denied(event, admitted.reason)
-            if admitted.event.sender.id == own_id:
-                return Denied("own message")
+                return self._not_admitted(event, access, admitted)
             key = session_key(
                 self._scope.name, event.address, admitted.event.sender.id, self.policy
             )
+            if over := self._bots_over(admitted, key):
+                return over
             payload = encode_clean(admitted.event)
             if len(payload) > MAX_EVENT_BYTES:
                 return self._refused(admitted, key, "the message is too long")
@@ -115,6 +122,31 @@ class Admission:
                 return self._refused(admitted, key, reason)
             write = self._intake.submit(admitted, key, payload)
         return self._outcome(admitted, key, await write)
+
+    def _not_admitted(self, event: Inbound, access: AccessList, refusal: NotAdmitted) -> Denied:
+        if refusal.ignored:
+            self.denials.counts[refusal.reason] += 1
+            return Denied(refusal.reason)
+        if refusal.reason == NOBODY_GRANTED:
+            key = session_key(self._scope.name, event.address, event.sender.id, self.policy)
+            self._pairings.request(event, access, lambda text: self._intake.tell(event, key, text))
+        return self._denied(event, refusal.reason)
+
+    def _bots_over(self, admitted: Admitted[Inbound], key: str) -> Received | None:
+        """The end of a message of a bot that has said enough for now, None for any other event."""
+        event, access = admitted.event, admitted.access
+        if not (event.sender.is_bot and isinstance(event, Message)):
+            return None
+        now = asyncio.get_running_loop().time()
+        spent = self._bots.spend(event.address, access.bot_turns, access.bot_window, now)
+        if spent == "taken":
+            return None
+        if spent == "first over":
+            window = Duration.text(access.bot_window)
+            return self._refused(
+                admitted, key, f"more than {access.bot_turns} messages of bots in {window}"
+            )
+        return self._denied(event, "too many messages of bots")
 
     @asynccontextmanager
     async def _in_order(self, event: Inbound) -> AsyncIterator[None]:
@@ -160,7 +192,7 @@ class Admission:
         return Accepted(stored.sequence)
 
     def _denied(self, event: Inbound, reason: str) -> Denied:
-        self._denials.note(event, reason)
+        self.denials.note(event, reason)
         return Denied(reason)
 
     def _refused(self, admitted: Admitted[Inbound], key: str, reason: str) -> Refused:

@@ -10,18 +10,35 @@ A command is stored before it acts, and acts at most once. There are four kinds,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from hermes_core.config.convert import did_you_mean
+from hermes_core.errors import ConfigError
 from hermes_core.messages import Inbound, Message
 from hermes_core.store.sessions import EndedSession
 
 if TYPE_CHECKING:
     from hermes_core.authorization import Admitted
+    from hermes_core.config import AccountSettings
     from hermes_core.store import Tx
 
+FLOOR = frozenset({"help", "whoami"})
+"""What everybody may use who may speak."""
 Busy = Literal["queue", "coalesce", "interrupt", "steer"]
+
+
+def require_known_commands(settings: AccountSettings, known: Collection[str]) -> None:
+    """Raises ConfigError for a list about a command that does not exist: it closes nothing."""
+    for table in (settings.commands, *(group.commands for group in settings.groups.values())):
+        for name in table:
+            if name not in known:
+                raise ConfigError(
+                    f"there is no command /{name}",
+                    where=f"[platforms.{settings.name}] commands",
+                    remedy=did_you_mean(name, known),
+                )
 
 
 @dataclass(frozen=True)
@@ -35,12 +52,29 @@ class Call:
     command: Command
     arguments: str
     event: Message
-    admin: bool
-    grant: str
+    admitted: Admitted[Inbound]
     session_key: str
     now: float
     sequence: int = 0
     acted: bool | None = None
+
+    @property
+    def admin(self) -> bool:
+        return self.admitted.admin
+
+    @property
+    def grant(self) -> str:
+        return self.admitted.grant
+
+    @property
+    def refusal(self) -> str:
+        """Why its sender may not use the command here, "" when they may."""
+        return "" if self.may(self.command) else f"/{self.command.name} is not for you."
+
+    def may(self, command: Command) -> bool:
+        """Whether the sender may use `command` in this chat."""
+        floor = command.name in FLOOR
+        return floor or self.admitted.may_call(command.name, for_admins=command.admin)
 
 
 @dataclass(frozen=True)
@@ -107,6 +141,4 @@ class Commands:
         if parsed is None or not isinstance(event, Message):
             return None
         command, arguments = parsed
-        return Call(
-            command, arguments, event, admitted.admin, admitted.grant, session_key, now, acted=acted
-        )
+        return Call(command, arguments, event, admitted, session_key, now, acted=acted)

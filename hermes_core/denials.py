@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ class Denials:
         self._store = store
         self._hooks = hooks
         self._wall = wall
+        self.counts: Counter[str] = Counter()
         self._seen: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
 
     def note(self, event: Inbound, reason: str) -> None:
@@ -51,6 +52,7 @@ class Denials:
             thread_id=None if address.thread_id is None else _bounded(address.thread_id),
         )
         info = DenialInfo(address=address, sender_id=sender_id, reason=reason)
+        self.counts[reason] += 1
         self._hooks.notify(specs.on_message_denied, scope=self._scope, denial=info)
         key = (event.address.account_key, sender_id, reason)
         now = self._wall()

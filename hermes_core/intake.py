@@ -160,12 +160,12 @@ class Intake:
         acted = None if run is None else run.events > 0
         call = self._commands.call(admitted, key, now, acted)
         busy = self.policy.busy(event.address)
-        if call is not None and call.command.rewrite is not None:
+        if call is not None and call.command.rewrite is not None and not call.refusal:
             busy = call.command.rewrite
             event = msgspec.structs.replace(call.event, text=call.arguments)
             payload = encode_clean(event)
             call = None
-        anew = isinstance(event, Edited) and self.policy.edits == "new_turn"
+        anew = isinstance(event, Edited) and self.policy.edits == "new_turn" and admitted.addressed
         if isinstance(event, Edited) and anew:
             payload = encode_clean(_as_message(event))
         arrival = inbox.Arrival(
@@ -250,6 +250,8 @@ class Intake:
         self._delivery.appended(result.appended)
         if plan.call is not None and plan.call.command.run is not None:
             self._run(plan.call)
+        elif plan.call is not None and plan.call.command.rewrite is not None:
+            self._delivery.tell(_reply(plan.event, key), plan.call.refusal)
 
     def _wait(self, plan: _Plan, sequence: int) -> None:
         key = plan.arrival.session_key
@@ -290,8 +292,8 @@ class Intake:
     async def _run_and_answer(self, call: Call) -> None:
         assert call.command.run is not None
         reply = _reply(call.event, call.session_key)
-        if call.command.admin and not call.admin:
-            self._delivery.tell(reply, f"/{call.command.name} is for admins.")
+        if call.refusal:
+            self._delivery.tell(reply, call.refusal)
             return
         try:
             text = await call.command.run(call)
@@ -317,8 +319,8 @@ def turn_message(event: Message, sequence: int, received_at: float) -> TurnMessa
 
 def _transact(tx: Tx, call: Call) -> Effect:
     assert call.command.transact is not None
-    if call.command.admin and not call.admin:
-        return Effect(f"/{call.command.name} is for admins.")
+    if call.refusal:
+        return Effect(call.refusal)
     return call.command.transact(tx, call)
 
 

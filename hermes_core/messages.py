@@ -82,11 +82,12 @@ class Message(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="messag
 
 
 class Edited(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="edited"):
-    """An earlier message, `message_id`, now reads `text`."""
+    """An earlier message, `message_id`, now reads `text`. `mentions_me` is as for a message."""
 
     message_id: str
     text: str
     attachments: tuple[Attachment, ...] = ()
+    mentions_me: bool = False
 
 
 class Deleted(_Event, frozen=True, kw_only=True, omit_defaults=True, tag="deleted"):

@@ -14,7 +14,7 @@ from hermes_core.accounts import Accounts
 from hermes_core.adapters import Account
 from hermes_core.admission import Admission
 from hermes_core.authorization import Gate
-from hermes_core.commands import Call, Command, Commands
+from hermes_core.commands import Call, Command, Commands, require_known_commands
 from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
 from hermes_core.errors import ConfigError, HermesError
@@ -23,6 +23,7 @@ from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
 from hermes_core.observers import Durable
+from hermes_core.pairing import PairingBook
 from hermes_core.profiles import renew
 from hermes_core.reload import make_plan
 from hermes_core.repair import Change, Done, apply
@@ -96,7 +97,8 @@ class ServedProfile:
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
         self.commands.add((*COMMANDS, *self._own_commands()))
-        gate = Gate(hooks, scope)
+        self.pairings = PairingBook(self.store, wall)
+        self.gate = Gate(hooks, scope, self.pairings)
         self.intake = Intake(
             scope=scope,
             store=self.store,
@@ -110,8 +112,9 @@ class ServedProfile:
         self.admission = Admission(
             scope=scope,
             store=self.store,
-            gate=gate,
+            gate=self.gate,
             hooks=hooks,
+            pairings=self.pairings,
             policy=_session_policy(settings),
             intake=self.intake,
             wall=wall,
@@ -119,7 +122,7 @@ class ServedProfile:
         self.turns = Turns(
             scope=scope,
             store=self.store,
-            gate=gate,
+            gate=self.gate,
             hooks=hooks,
             durable=self.durable,
             delivery=self.delivery,
@@ -142,6 +145,7 @@ class ServedProfile:
         With `blocked`, the reason why nothing may be taken in, no account is connected.
         """
         await self.store.open()
+        await self.pairings.load()
         await self.services.start()
         await self._recover()
         await self.delivery.recover()
@@ -256,6 +260,7 @@ class ServedProfile:
             "abandoned_turns": [run.turn_id for run in self.lanes.abandoned],
             "waiting": self.lanes.waiting,
             "received": dict(self.admission.counts),
+            "denied": dict(self.admission.denials.counts),
             "turns": dict(self.turns.counts),
             "deliveries": dict(self.delivery.counts),
             "services": self.services.status(),
@@ -264,6 +269,7 @@ class ServedProfile:
     # ── wiring ───────────────────────────────────────────────────────────────────────────────────
 
     def _build(self, settings: AccountSettings) -> Account:
+        require_known_commands(settings, self.commands.by_name)
         return Account(
             scope=self.scope,
             settings=settings,
@@ -370,9 +376,7 @@ class ServedProfile:
 
     async def _help(self, call: Call) -> str:
         return "\n".join(
-            f"/{command.name}: {command.help}"
-            for command in self.commands.all
-            if call.admin or not command.admin
+            f"/{command.name}: {command.help}" for command in self.commands.all if call.may(command)
         )
 
     async def _status(self, call: Call) -> str:

@@ -229,7 +229,7 @@ class Turns:
         access = self._accounts.access(event.address.account_key)
         if access is None:
             return "the account is gone"
-        decision = await self._gate.check(event, access)
+        decision = await self._gate.check(event, access, arriving=False)
         return decision if isinstance(decision, Admitted) else decision.reason
 
     def _lost_grant(self, reason: str, key: str) -> None:

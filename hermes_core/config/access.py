@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_core.config.convert import Converter, describe_value
 from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import ACCESS_KEYS, AccountKeys
 from hermes_core.files import shown
+from hermes_core.policy import is_name
 
 if TYPE_CHECKING:
     from hermes_core.platforms import Platform
 
-USER_LISTS = ("allowed_users", "admins")
-"""Lists of user ids; groups are compared as they are written."""
 _SEPARATORS = ",;\"'`"
 
 
@@ -28,17 +28,45 @@ def check_entries(
     converter: Converter, table: Mapping[str, object], path: KeyPath, platform: Platform
 ) -> None:
     """Report entries of the lists in `table` that can match nobody."""
-    normalize = normalizer_of(platform)
-    for name in ("allowed_users", "allowed_groups", "admins"):
-        entries = table.get(name)
+    checker = _Checker(converter, platform)
+    for name in ("allowed_users", "admins"):
+        checker.users(table.get(name), (*path, name))
+    checker.groups(table.get("allowed_groups"), (*path, "allowed_groups"))
+    checker.commands(table.get("commands"), (*path, "commands"))
+    groups = table.get("groups")
+    for chat_id, own in groups.items() if isinstance(groups, dict) else ():
+        place = (*path, "groups", chat_id)
+        checker.groups([chat_id], place[:-1], named=True)
+        if isinstance(own, dict):
+            checker.users(own.get("allowed_users"), (*place, "allowed_users"))
+            checker.commands(own.get("commands"), (*place, "commands"))
+
+
+@dataclass
+class _Checker:
+    converter: Converter
+    platform: Platform
+
+    def users(self, entries: object, path: KeyPath) -> None:
+        normalize = normalizer_of(self.platform)
+        resolves = hasattr(self.platform.adapter, "resolve_user_ids")
         for index, entry in enumerate(entries if isinstance(entries, list) else ()):
             if not isinstance(entry, str):
                 continue  # reported with its type
             problem = _entry_problem(entry)
-            if not problem and normalize is not None and name in USER_LISTS:
-                problem = _normalized_problem(entry, normalize, platform.name)
+            if not problem and normalize is not None and not (resolves and is_name(entry)):
+                problem = _normalized_problem(entry, normalize, self.platform.name)
             if problem:
-                converter.fault((*path, name, index), problem=problem)
+                self.converter.fault((*path, index), problem=problem)
+
+    def groups(self, entries: object, path: KeyPath, *, named: bool = False) -> None:
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            if isinstance(entry, str) and (problem := _entry_problem(entry)):
+                self.converter.fault((*path, entry if named else index), problem=problem)
+
+    def commands(self, table: object, path: KeyPath) -> None:
+        for name, entries in table.items() if isinstance(table, dict) else ():
+            self.users(entries, (*path, name))
 
 
 def check_effect(
@@ -50,11 +78,12 @@ def check_effect(
 ) -> None:
     """Warn when an account opens or closes in a way that its author may not have meant."""
     listed = bool(keys.allowed_users or keys.allowed_groups)
+    somebody = listed or keys.pairing or any(own.allowed_users for own in keys.groups.values())
     if keys.allow_all and listed:
         converter.warn(
             (*path, "allow_all"), problem="everybody may speak: the lists beside it have no effect"
         )
-    elif not keys.allow_all and not listed and not platform.implicit:
+    elif not (keys.allow_all or somebody or keys.admins or platform.implicit):
         written = next((name for name in ACCESS_KEYS if name in table), None)
         where = path if written is None else (*path, written)
         converter.warn(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from hermes_core.settings import Duration, PositiveDuration, Settings
@@ -16,6 +17,7 @@ Sharing = Literal["per_user", "shared"]
 OnUnknown = Literal["repeat", "drop"]
 Reset = Literal["none", "idle", "daily"]
 Edits = Literal["ignore", "note", "new_turn"]
+Bots = Literal["off", "mentions", "all"]
 AfterCrash = Literal["retry", "notify", "drop"]
 
 
@@ -78,8 +80,24 @@ class AgentSettings:
     tables: Mapping[str, Settings] = field(default_factory=dict)
 
 
+class GroupKeys(Settings):
+    """``[platforms.X.groups.ID]``: one group. What is not set is as for all groups.
+
+    `allowed_users` counts in this group instead of the account's lists.
+    """
+
+    allowed_users: tuple[str, ...] | None = None
+    require_mention: bool | None = None
+    bots: Bots | None = None
+    commands: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
 class AccountKeys(Settings):
     """The core's own keys of ``[platforms.X]``; the others belong to the plugin.
+
+    `require_mention` is for groups. `bots` says which messages of other bots are taken, at most
+    `bot_turns` of them in `bot_window` in one chat. `commands` are the users that may call a
+    command, by its name. With `pairing` a stranger gets a code in a direct chat.
 
     `on_unknown` is for an answer that may or may not have arrived, on a platform that cannot tell:
     send it again with a mark (at least once), or do not (at most once).
@@ -90,6 +108,13 @@ class AccountKeys(Settings):
     allowed_groups: tuple[str, ...] = ()
     allow_all: bool = False
     admins: tuple[str, ...] = ()
+    commands: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    require_mention: bool = True
+    groups: dict[str, GroupKeys] = msgspec.field(default_factory=dict)
+    bots: Bots = "off"
+    bot_turns: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    bot_window: PositiveDuration = Duration(600)
+    pairing: bool = False
     progress: Progress = "typing"
     streaming: bool = True
     agent: str | None = None
@@ -97,7 +122,7 @@ class AccountKeys(Settings):
     on_unknown: OnUnknown = "repeat"
 
 
-ACCESS_KEYS = ("allowed_users", "allowed_groups", "allow_all", "admins")
+ACCESS_KEYS = ("allowed_users", "allowed_groups", "allow_all", "admins", "groups", "pairing")
 """The keys of an account that decide who may speak."""
 MISPLACED_KEYS = ("allowed_users", "allowed_groups", "allow_all", "authorizers")
 """Keys that are an error wherever they have no effect. `admins` may belong to a plugin's table."""

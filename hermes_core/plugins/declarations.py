@@ -31,7 +31,7 @@ _SCHEMA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 CORE_TABLES = ("gateway", "agent", "sessions", "authorization", "plugins", "platforms")
 _CORE_SCHEMAS = frozenset(
     ("generation", "session", "message", "turn", "inbox", "outbox", "denied")
-) | {"kv", "event", "schema", "sqlite"}
+) | {"kv", "event", "pairing", "pause", "schema", "sqlite"}
 """What the names of the core's own tables begin with."""
 
 

@@ -64,6 +64,16 @@ STEPS: tuple[tuple[str, ...], ...] = (
             chat_id TEXT NOT NULL, sender_id TEXT NOT NULL, reason TEXT NOT NULL,
             count INTEGER NOT NULL DEFAULT 1, first_at REAL NOT NULL, last_at REAL NOT NULL,
             UNIQUE (account, chat_id, sender_id, reason))""",
+        """CREATE TABLE pairing (
+            account TEXT NOT NULL, sender_id TEXT NOT NULL, sender_name TEXT NOT NULL DEFAULT '',
+            approved_at REAL NOT NULL, PRIMARY KEY (account, sender_id))""",
+        """CREATE TABLE pairing_request (
+            account TEXT NOT NULL, sender_id TEXT NOT NULL, sender_name TEXT NOT NULL DEFAULT '',
+            address BLOB NOT NULL, salt BLOB NOT NULL, digest BLOB NOT NULL,
+            created_at REAL NOT NULL, expires_at REAL NOT NULL, PRIMARY KEY (account, sender_id))""",
+        """CREATE TABLE pairing_failure (
+            id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
+            tried_at REAL NOT NULL)""",
         """CREATE TABLE kv (
             owner TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
             PRIMARY KEY (owner, key))""",

@@ -116,6 +116,46 @@ class Pause(pw.Model):
         primary_key = pw.CompositeKey("account", "chat_id")
 
 
+class Pairing(pw.Model):
+    """Who was approved by a code."""
+
+    account = pw.TextField()
+    sender_id = pw.TextField()
+    sender_name = pw.TextField(default="")
+    approved_at = pw.FloatField()
+
+    class Meta:
+        primary_key = pw.CompositeKey("account", "sender_id")
+
+
+class PairingRequest(pw.Model):
+    """A code that was given out: its digest, and to whom."""
+
+    account = pw.TextField()
+    sender_id = pw.TextField()
+    sender_name = pw.TextField(default="")
+    address = pw.BlobField()
+    salt = pw.BlobField()
+    digest = pw.BlobField()
+    created_at = pw.FloatField()
+    expires_at = pw.FloatField()
+
+    class Meta:
+        table_name = "pairing_request"
+        primary_key = pw.CompositeKey("account", "sender_id")
+
+
+class PairingFailure(pw.Model):
+    """A wrong code that was tried."""
+
+    id = pw.AutoField()
+    account = pw.TextField()
+    tried_at = pw.FloatField()
+
+    class Meta:
+        table_name = "pairing_failure"
+
+
 class Denied(pw.Model):
     """Who was denied, and why; never what they said. Bounded."""
 
@@ -177,6 +217,9 @@ MODELS: tuple[type[pw.Model], ...] = (
     Inbox,
     Outbox,
     Pause,
+    Pairing,
+    PairingRequest,
+    PairingFailure,
     Denied,
     Kv,
     Event,

@@ -159,6 +159,7 @@ class ScriptedPlatform:
         thread: str | None = None,
         event_id: str | None = None,
         account: str = "default",
+        mentions_me: bool = True,
     ) -> Received:
         """Let a person say something. Returns what `receive` returned, or raises what it raised."""
         event = Message(
@@ -166,6 +167,7 @@ class ScriptedPlatform:
             sender=Sender(id=user, name=user.upper()),
             event_id=f"e{next(self._events)}" if event_id is None else event_id,
             text=text,
+            mentions_me=mentions_me,
         )
         return await self.inject(event)
 

@@ -17,7 +17,7 @@ from hermes_core.config import (
     ProfileSettings,
     SessionSettings,
 )
-from hermes_core.config.sections import AccountKeys, AgentChoice
+from hermes_core.config.sections import AccountKeys, AgentChoice, GroupKeys
 from tests.config.support import Load, Refused, TargetSettings, TrimSettings, line_settings
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -87,6 +87,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "[sessions]": SessionSettings,
     "[agent]": AgentChoice,
     "[platforms.NAME]": AccountKeys,
+    "[platforms.NAME.groups.ID]": GroupKeys,
     "[authorization]": AuthorizationSettings,
     "[plugins]": PluginSettings,
 }
@@ -104,7 +105,9 @@ def test_the_manual_has_every_key_with_its_default(heading: str) -> None:
         elif field.default is None:
             assert not rows[field.name].startswith("`")
         else:
-            assert rows[field.name] == f"`{json.dumps(field.default)}`"
+            made = field.default_factory
+            default = field.default if made is msgspec.NODEFAULT else made()
+            assert rows[field.name] == f"`{json.dumps(default)}`"
 
 
 def test_every_fault_of_a_file_is_reported_at_once(refused: Refused) -> None:
