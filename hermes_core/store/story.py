@@ -321,11 +321,14 @@ def _of_session(database: pw.SqliteDatabase, subject: Found) -> Story:
 
 
 def _steps(rows: _Rows) -> tuple[Step, ...]:
+    """In the order of time; of one moment, in the order in which one leads to the other."""
+    events = [event for _, event in sorted(rows.events.items())]
     return _in_order(
         [
-            *(step for _, event in sorted(rows.events.items()) for step in _of_event(event, rows)),
+            *(_arrival(event) for event in events),
             *(step for turn in rows.turns.values() for step in _of_turn(turn)),
             *(step for _, row in sorted(rows.outbox.items()) for step in _of_part(row)),
+            *(step for event in events for step in _ends(event, rows)),
         ]
     )
 
@@ -334,17 +337,22 @@ def _in_order(steps: list[Step]) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda step: step.at))
 
 
-def _of_event(row: Any, rows: _Rows) -> Iterator[Step]:
-    name = f"{INBOX}{row.sequence}"
+def _arrival(row: Any) -> Step:
     who = f"{row.type} {row.event_id} from {row.sender_id} on {row.account}, chat {row.chat_id}"
-    yield Step(row.received_at, "received", name, who, said(row.payload))
-    if row.state not in ("done", "dead"):
-        return
-    turn = rows.turns.get(row.turn_id or "")
+    return Step(row.received_at, "received", f"{INBOX}{row.sequence}", who, said(row.payload))
+
+
+def _ends(row: Any, rows: _Rows) -> Iterator[Step]:
+    """How an event ended, unless it did with its turn."""
+    name = f"{INBOX}{row.sequence}"
     if row.state == "dead":
         yield Step(_end(row), "dead", name, "is given up", reason=row.reason, end=True)
-    elif turn is None or row.reason == "steered":
+    elif row.state == "done" and not _ended_with(rows.turns.get(row.turn_id), row):
         yield Step(_end(row), "done", name, "is done", reason=row.reason, end=True)
+
+
+def _ended_with(turn: Any | None, row: Any) -> bool:
+    return turn is not None and row.reason == (turn.reason or turn.state)
 
 
 def _end(row: Any) -> float:
