@@ -52,6 +52,8 @@ class Durable:
             raise ValueError(f"{unknown[0]} has no durable events")
         self._wanted |= frozenset(hooks)
         self._max_age = max(self._max_age, max_age)
+        opening = self._store.write(lambda tx: events.open_cursor(tx, owner))
+        opening.add_done_callback(_report)
         cursor = Cursor(self._store, owner, frozenset(hooks))
         self._cursors.append(cursor)
         return cursor
@@ -73,6 +75,11 @@ class Durable:
         count = await self._store.write(lambda tx: events.expire(tx, before))
         if count:
             log.warning("%d durable events were too old and are deleted unread", count)
+
+
+def _report(opening: asyncio.Future[int]) -> None:
+    if not opening.cancelled() and (error := opening.exception()) is not None:
+        log.error("a cursor in the durable events cannot be opened: %s", error)
 
 
 class Cursor:
