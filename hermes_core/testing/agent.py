@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -90,10 +92,17 @@ class ScriptedAgent:
             _append(self.journal, record)
         self._started.set()
         try:
-            async for event in self.behaviour(turn):
-                yield event
+            async with aclosing(_generator(self.behaviour(turn))) as events:
+                async for event in events:
+                    yield event
         finally:
             self._now[turn.session_id] -= 1
+
+
+def _generator(events: AsyncIterator[AgentEvent]) -> AsyncGenerator[AgentEvent, None]:
+    """A behaviour is a generator; its clean-up belongs to the end of the run, not to some time
+    later."""
+    return cast("AsyncGenerator[AgentEvent, None]", events)
 
 
 def _bound_agent(script: ScriptedAgent) -> type[Agent[Settings]]:

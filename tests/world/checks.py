@@ -96,7 +96,8 @@ def _answered_once(connection: sqlite3.Connection, world: World) -> list[str]:
             faults.append(f"B: the agent was given {event.text!r} {len(runs)} times")
         if state is None and reason not in TOLD and reason != "the gateway crashed":
             faults.append(f"C: {event.text!r} ended without a turn: {reason!r}")
-        if state in {"interrupted", "running"} and reason != "the gateway crashed":
+        known = reason in TOLD or reason == "the gateway crashed"
+        if state in {"interrupted", "running"} and not known:
             faults.append(f"C: {event.text!r} ended with a turn that was {state}: {reason!r}")
         if state == "cancelled" and reason not in TOLD:
             faults.append(f"C: {event.text!r} was cancelled, and nobody wanted it: {reason!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import shutil
 import tempfile
 import warnings
@@ -59,6 +60,7 @@ class Explorer:
         try:
             shutil.copy(self._template, home / "state.db")
             ids.seed(seed)
+            random.seed(seed)  # the jitter of pauses
             return self._run(World(seed, home, faulty=self._faulty))
         finally:
             shutil.rmtree(home)

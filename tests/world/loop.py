@@ -14,7 +14,7 @@ import heapq
 import random
 from asyncio import base_events, events, futures, tasks
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 PyTask: Any = tasks._PyTask  # type: ignore[attr-defined]
@@ -83,17 +83,14 @@ class WorldLoop(base_events.BaseEventLoop):
     def _make_task(
         self,
         loop: asyncio.AbstractEventLoop,
-        coroutine: Coroutine[Any, Any, Any],
+        coroutine: Any,
         context: contextvars.Context | None = None,
         **kwargs: Any,
-    ) -> asyncio.Task[Any]:
+    ) -> Any:
         self._numbers += 1
-        task: asyncio.Task[Any] = _NumberedTask(
-            coroutine, loop=loop, context=context, number=self._numbers, **kwargs
-        )
-        return task
+        return _NumberedTask(coroutine, loop=loop, context=context, number=self._numbers, **kwargs)
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
@@ -128,8 +125,8 @@ class WorldLoop(base_events.BaseEventLoop):
             return
         handle = ready[chosen]
         self._ready.remove(handle)  # type: ignore[attr-defined]
-        if not handle._cancelled:  # type: ignore[attr-defined]
-            handle._run()  # type: ignore[attr-defined]
+        if not handle.cancelled():
+            handle._run()
 
     def _choices(self) -> list[events.Handle]:
         """The first handle of each group that must keep its order."""

@@ -54,7 +54,7 @@ class SteppedStore(Store):
         future: asyncio.Future[T] = loop.create_future()
         self._waiting.append(Write(op, future, on_commit))
         if len(self._waiting) == 1:
-            loop.outside(lambda: self._commit(loop))
+            loop.outside(lambda: self._step(loop))
         return future
 
     async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
@@ -62,7 +62,7 @@ class SteppedStore(Store):
         await asyncio.sleep(0)
         return query(self._database)
 
-    def _commit(self, loop: WorldLoop) -> None:
+    def _step(self, loop: WorldLoop) -> None:
         if self._database is None or not self._waiting:
             return
         count = loop.rng.randint(1, len(self._waiting))
@@ -72,4 +72,4 @@ class SteppedStore(Store):
         commit_batch(connection, batch, lambda error: cannot_use(self.path, error))
         loop.outside(lambda: loop.call_soon(complete_batch, batch) and None)
         if self._waiting:
-            loop.outside(lambda: self._commit(loop))
+            loop.outside(lambda: self._step(loop))

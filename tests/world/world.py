@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,7 @@ from hermes_core.config import (
     ProfileSettings,
     SessionSettings,
 )
-from hermes_core.plugins import Hooks, load_plugins
+from hermes_core.plugins import Hooks, Loaded, load
 from hermes_core.profiles import ProfileScope, ProfileSecrets
 from hermes_core.served import ServedProfile
 from hermes_core.testing import OK, Result, ScriptedAgent, ScriptedPlatform, StoreThenRaise
@@ -42,10 +43,10 @@ ENDS = ("rest", "rest", "shutdown", "crash")
 
 
 @cache
-def _plugins(idempotent: bool) -> tuple[ScriptedPlatform, ScriptedAgent, Hooks]:
+def _plugins(idempotent: bool) -> tuple[ScriptedPlatform, ScriptedAgent, Loaded]:
     """Loaded once for all worlds: that takes longer than a world does."""
     platform, agent = ScriptedPlatform(idempotent=idempotent), ScriptedAgent()
-    return platform, agent, load_plugins(extra=(platform, agent), path=())
+    return platform, agent, load(extra=(platform, agent), path=())
 
 
 @dataclass
@@ -98,7 +99,8 @@ class World:
         self.rng = random.Random(f"script {self.seed}")  # noqa: S311 - a script, no secret
         self.habit = Habit.draw(self.rng)
         self.wall = 1_700_000_000.0
-        self.platform, agent, self._hooks = _plugins(self.habit.idempotent)
+        self.platform, agent, loaded = _plugins(self.habit.idempotent)
+        self._hooks = Hooks(loaded)
         self.platform.results.clear()
         self.platform.sent.clear()
         agent.behaviour = self._behave
@@ -155,8 +157,9 @@ class World:
         self._live[turn.session_id].append(run)
         try:
             habit = texts[0].split()[-1]
-            async for piece in self._habit(habit, run):
-                yield Text(piece)
+            async with aclosing(self._habit(habit, run)) as pieces:
+                async for piece in pieces:
+                    yield Text(piece)
         except asyncio.CancelledError:
             run.cancelled = True
             raise
@@ -164,7 +167,7 @@ class World:
             run.ended = True
             self._live[turn.session_id].remove(run)
 
-    async def _habit(self, habit: str, run: AgentRun) -> AsyncIterator[str]:
+    async def _habit(self, habit: str, run: AgentRun) -> AsyncGenerator[str, None]:
         answer = f"{run.turn_id}: {' | '.join(run.texts)}"
         await self._linger(habit, run)
         if habit == "silent":
