@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
+from hermes_core.administration import Administration
 from hermes_core.config import user_config_ignored
 from hermes_core.drains import Drain
 from hermes_core.errors import ControlError, HermesError, StoreError
@@ -79,6 +80,7 @@ class Gateway:
                 "stop": self._stop,
                 "restart": self._restart,
                 "drain": self._drain,
+                **Administration(self).verbs,
             },
         )
         self.instance = new_id("g")
@@ -204,6 +206,28 @@ class Gateway:
             if profile.settings.gateway != settings:
                 new = replace(profile.settings, gateway=settings)
                 await profile.apply(make_plan(profile.settings, new), profile.scope.secrets)
+
+    async def look_again(self, name: str) -> bool:
+        """Look at the files of a profile at once. False when the settings do not name it."""
+        if name in self.profiles:
+            return True
+        if name not in self._settings.profiles:
+            return False
+        await self._unfollow(name)
+        self.unserved.setdefault(name, "it was not looked at yet")
+        self._follow(name)
+        return True
+
+    async def leave(self, name: str, reason: str) -> bool:
+        """Drain a profile and do not serve it until it is asked for. False when it was not
+        served. Raises ControlError for the default profile."""
+        if name == DEFAULT_PROFILE:
+            raise ControlError("the default profile is always served")
+        await self._unfollow(name)
+        served = name in self.profiles
+        if served:
+            await self.end(name, reason, self.grace)
+        return served
 
     def _follow(self, name: str) -> None:
         follower = Follower(name, self._plan.profiles, self, settle=self._settle)

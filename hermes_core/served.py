@@ -81,7 +81,7 @@ class ServedProfile:
         self._started = settings
         self._blocked = False
         self._hooks = hooks
-        self._wall = wall
+        self.wall = wall
         self._restart = restart
         self._tasks: set[asyncio.Task[None]] = set()
         self._agents: dict[str, Agent[Settings]] = {}
@@ -193,7 +193,7 @@ class ServedProfile:
     async def repair(self, change: Change) -> Done:
         """Make a change by hand, and take up what it brings. Raises HermesError: nothing is
         changed."""
-        now = self._wall()
+        now = self.wall()
         return await self.store.write(lambda tx: apply(tx, change, now), self._repaired)
 
     def _repaired(self, done: Done) -> None:
@@ -305,7 +305,7 @@ class ServedProfile:
     async def _recover(self) -> None:
         """After a crash: messages whose turns were cut run again, or are given up and their people
         told."""
-        now = self._wall()
+        now = self.wall()
         retry = self.settings.sessions.after_crash == "retry"
         attempts = turns.MAX_ATTEMPTS if retry else 1
         cuts = await self.store.write(

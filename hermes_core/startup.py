@@ -40,6 +40,7 @@ from hermes_core.profiles import (
     create_uuid,
     existing_profiles,
     identify,
+    read_uuid,
     require_profile,
 )
 from hermes_core.redaction import Redactor
@@ -76,12 +77,17 @@ class Guard:
 
 @dataclass
 class Profiles:
-    """Reads the profiles of one home: at the start, and again whenever their files change."""
+    """Reads the profiles of one home: at the start, and again whenever their files change.
+
+    `process` is what the default profile's file says about the gateway. Unless `makes`, it looks
+    only: a profile that was never served has no identity.
+    """
 
     home: Home
     hooks: Hooks
     guard: Guard
     process: GatewaySettings = field(default_factory=GatewaySettings)
+    makes: bool = True
 
     def scope(self, name: str) -> ProfileScope:
         """The scope of a profile that is there. Makes its identity and its state directory when it
@@ -89,7 +95,9 @@ class Profiles:
         home = self.home
         require_profile(home, name)
         settings, secrets = self.read(name)
-        if name == DEFAULT_PROFILE:
+        if not self.makes:
+            uuid = read_uuid(home.state_dir(name)) or ""
+        elif name == DEFAULT_PROFILE:
             uuid = create_uuid(home.state_dir())
         else:
             uuid = identify(home.config_dir(name), home.state_dir(name))
@@ -165,11 +173,13 @@ def prepare(
     installed: bool = True,
     disabled: Sequence[str] = (),
     redactor: Redactor | None = None,
+    only: str | None = None,
 ) -> Plan:
     """Read the settings, load the plugins, make the scopes. The default profile comes first.
 
     `extra` are plugins that are not installed (see `load_plugins`); without `installed` they are
     the only ones. `disabled` are more names of plugins not to load. `redactor` learns every secret.
+    With `only`, no other profile is read than that one and the default one, and nothing is made.
 
     Raises ConfigError with every fault of the default profile, and when two accounts are the same
     bot. Another profile that is absent or has faults is left out, with the reason. The directories
@@ -177,7 +187,7 @@ def prepare(
     """
     document = _document(home, DEFAULT_PROFILE)
     secrets = ProfileSecrets.load(home.config_dir(), DEFAULT_PROFILE, os.environ)
-    served = _served(document)
+    served = _served(document) if only is None else (DEFAULT_PROFILE, only)
     guard = Guard(secrets, redactor or Redactor())
     guard.hide(_file_names(home))
     choice = plugin_settings(document) if document is not None else PluginSettings()
@@ -188,7 +198,7 @@ def prepare(
         path=None if installed else (),
     )
     guard.hide(_declared_names(hooks))
-    return _plan(Profiles(home, hooks, guard), served)
+    return _plan(Profiles(home, hooks, guard, makes=only is None), served)
 
 
 def _plan(profiles: Profiles, served: Sequence[str]) -> Plan:

@@ -13,10 +13,15 @@ from hermes_core.errors import ConfigError
 if TYPE_CHECKING:
     from hermes_core.home import Home
 
+DRAIN_LIMIT = 600.0
+"""Seconds that a gateway gets to finish what runs in a profile."""
+_NEW = "# The settings of this profile: `hermes config check` says what is wrong with them.\n"
+_NO_SECRETS = "# NAME=VALUE lines, for env:NAME in config.toml. For your eyes only.\n"
+
 
 @click.group()
 def profiles() -> None:
-    """List profiles and show what they consist of."""
+    """List, show, make, copy and delete profiles."""
 
 
 @profiles.command("list")
@@ -64,6 +69,113 @@ def show(invocation: Invocation, name: str, json: bool) -> None:
             click.echo(f"{key:<12} {shown}")
 
     emit(found, json, human)
+
+
+@profiles.command()
+@click.argument("name")
+@click.pass_obj
+def create(invocation: Invocation, name: str) -> None:
+    """Make the profile NAME, without accounts: nobody may speak to it yet."""
+    home = invocation.home
+    _make(home, name, _NEW, _NO_SECRETS)
+    click.echo(f"The profile {name} is there. Its settings: {home.config_file(name)}")
+    _hint(home, name)
+
+
+@profiles.command()
+@click.argument("source")
+@click.argument("name")
+@click.pass_obj
+def clone(invocation: Invocation, source: str, name: str) -> None:
+    """Make the profile NAME with the settings of SOURCE, and without its secrets and memories.
+
+    The new secrets.env has the names of SOURCE's secrets. Two profiles with the same bot are
+    refused: give the new one a token of its own.
+    """
+    from hermes_core.config import read_document
+    from hermes_core.config.edit import without_table
+    from hermes_core.profiles import require_profile
+    from hermes_core.secrets import read_secrets_file
+
+    home = invocation.home
+    require_profile(home, source)
+    text = read_document(home.config_file(source)).text
+    names = read_secrets_file(home.secrets_file(source))
+    secrets = _NO_SECRETS + "".join(f"{secret}=\n" for secret in names)
+    _make(home, name, without_table(text, "gateway"), secrets)
+    click.echo(f"The profile {name} has the settings of {source}.")
+    if names:
+        click.echo(f"Fill in its secrets: {home.secrets_file(name)}")
+    _hint(home, name)
+
+
+@profiles.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(invocation: Invocation, name: str, yes: bool) -> None:
+    """Delete the profile NAME for good: settings, secrets, memories, files.
+
+    A gateway that serves it finishes what runs there first, within its grace period.
+    """
+    import shutil
+
+    from hermes_core.names import DEFAULT_PROFILE
+    from hermes_core.profiles import require_profile
+    from hermes_core.supervision.lock import HomeLock, holder
+
+    home = invocation.home
+    if name == DEFAULT_PROFILE:
+        raise ConfigError("the default profile cannot be deleted")
+    require_profile(home, name)
+    directories = {home.config_dir(name), home.state_dir(name)}
+    if not yes:
+        listed = ", ".join(map(str, sorted(directories)))
+        click.confirm(f"Delete {listed} and everything in it?", abort=True)
+    if holder(home.lock_path) is not None:
+        from hermes_core.supervision.control import request
+
+        request(home.state_root, "profiles.leave", timeout=DRAIN_LIMIT, profile=name)
+        lock = None
+    else:
+        home.ensure()
+        lock = HomeLock(home.lock_path, runs="hermes profiles delete")
+        lock.acquire()
+    try:
+        for directory in directories:
+            if directory.exists():
+                shutil.rmtree(directory)
+    finally:
+        if lock is not None:
+            lock.release()
+    click.echo(f"The profile {name} is deleted.")
+    if name in _served(home):
+        click.echo(f"Take {name} out of [gateway] profiles in {home.config_file()}", err=True)
+
+
+def _make(home: Home, name: str, config: str, secrets: str) -> None:
+    from hermes_core.files import write_atomic
+    from hermes_core.profiles import check_profile_name, existing_profiles, identify
+
+    check_profile_name(name)
+    if name in existing_profiles(home):
+        raise ConfigError(f"there is a profile {name} already", remedy="hermes profiles list")
+    home.ensure(name)
+    identify(home.config_dir(name), home.state_dir(name))
+    write_atomic(home.secrets_file(name), secrets.encode())
+    write_atomic(home.config_file(name), config.encode())
+
+
+def _hint(home: Home, name: str) -> None:
+    from hermes_core.supervision.lock import holder
+
+    if name not in _served(home):
+        click.echo(f'To serve it, add "{name}" to [gateway] profiles in {home.config_file()}')
+    elif holder(home.lock_path) is not None:
+        from hermes_core.supervision.control import request
+
+        if not request(home.state_root, "profiles.serve", profile=name).get("listed"):
+            click.echo("The gateway serves it after its next start.")
 
 
 def _row(home: Home, name: str, served: tuple[str, ...]) -> dict[str, object]:

@@ -23,9 +23,12 @@ COMMANDS: dict[str, Entry] = {
     "inbox": Entry("inbox", "inbox", "Show what waits, what was given up, who was denied."),
     "deliveries": Entry("deliveries", "deliveries", "Show what was sent; send again what failed."),
     "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
-    "profiles": Entry("profiles", "profiles", "List profiles and show what they consist of."),
+    "profiles": Entry("profiles", "profiles", "List, show, make, copy and delete profiles."),
+    "auth": Entry("auth", "auth", "Explain who may speak, and list who was denied."),
+    "pairing": Entry("pairing", "pairing", "Let strangers in by the codes they were given."),
     "plugins": Entry("plugins", "plugins", "Show which plugins run, which do not and why."),
     "hooks": Entry("hooks", "hooks", "Show the hooks of plugins and who implements them."),
     "config": Entry("config", "config", "Look at settings, check them, change them."),
+    "doctor": Entry("doctor", "doctor", "Check everything and say how to mend it."),
     "paths": Entry("paths", "paths", "Show where Hermes keeps its files."),
 }

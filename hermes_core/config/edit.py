@@ -81,6 +81,16 @@ def set_key(text: str, path: KeyPath, value: object) -> str:
     return edited.replace("\n", "\r\n") if crlf else edited
 
 
+def without_table(text: str, name: str) -> str:
+    """`text`, which is valid TOML, without its top-level table `name`."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if name in document:
+        del document[name]
+    return tomlkit.dumps(document)
+
+
 def _space_headers(edited: str, before: str) -> str:
     """`edited` with an empty line around the tables that were not there before."""
     lines: list[str] = []
