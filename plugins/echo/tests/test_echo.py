@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -14,11 +13,6 @@ import hermes_echo
 from hermes_core import AgentError, ProfileScope, Text, Turn, TurnMessage
 from hermes_echo import EchoAgent, EchoSettings
 from hermes_echo.agent import answer
-
-
-class NoSecrets:
-    def get(self, name: str) -> str | None:
-        return None
 
 
 class FakeTurn:
@@ -32,8 +26,7 @@ class FakeTurn:
 
 
 def pieces(*texts: str) -> list[str]:
-    scope = ProfileScope("default", "u", Path("/nowhere"), Path("/nowhere"), NoSecrets())
-    agent = EchoAgent(EchoSettings(), scope)
+    agent = EchoAgent(EchoSettings(), cast(ProfileScope, None))  # it looks at nothing of a profile
 
     async def collect() -> list[str]:
         events = [event async for event in agent.run(cast(Turn, FakeTurn(*texts)))]
