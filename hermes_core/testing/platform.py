@@ -127,6 +127,16 @@ class ScriptedPlatform:
             implicit=True,
         )
 
+    def forget(self) -> None:
+        """Nothing was scripted, sent or tried yet: the network is new."""
+        self.results.clear()
+        self.sent.clear()
+        self.attempts.clear()
+        self.connects.clear()
+        self.connect_results.clear()
+        self._known.clear()
+        self._read = 0
+
     @hookimpl
     def platforms(self) -> list[Platform]:
         return [self._declared]

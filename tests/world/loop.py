@@ -66,7 +66,7 @@ class WorldLoop(base_events.BaseEventLoop):
         self._limit: int | None = None
         self._now = 1000.0
         self._numbers = 0
-        self._outside: deque[Callable[[], None]] = deque()
+        self._outside: deque[Callable[[], object]] = deque()
         self.set_task_factory(self._make_task)
         self.slow_callback_duration = 1e9
 
@@ -103,7 +103,7 @@ class WorldLoop(base_events.BaseEventLoop):
 
     # ── the choices ──────────────────────────────────────────────────────────────────────────────
 
-    def outside(self, step: Callable[[], None]) -> None:
+    def outside(self, step: Callable[[], object]) -> None:
         """Something happens elsewhere, at a moment of the loop's choice, after what was added
         before."""
         self._outside.append(step)

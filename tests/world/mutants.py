@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from hermes_core import delivery, intake, turns
+from hermes_core import delivery, intake
 from hermes_core.attempts import Over
 from hermes_core.lanes import Lane, Lanes, Run
 from hermes_core.store import inbox
@@ -31,7 +31,7 @@ def single_slot() -> Any:
         )
         return insert(tx, arrival)
 
-    return mock.patch.object(intake.inbox, "insert", one_slot)
+    return mock.patch.object(inbox, "insert", one_slot)
 
 
 def guard_released_before_the_drain() -> Any:
@@ -143,7 +143,7 @@ def drop_on_drain() -> Any:
         tx.execute("UPDATE turn SET state = 'interrupted' WHERE state = 'running'")
         return []
 
-    return mock.patch.object(turns.turns, "interrupt", dropped)
+    return mock.patch.object(stored_turns, "interrupt", dropped)
 
 
 @contextmanager

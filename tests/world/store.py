@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,6 +71,6 @@ class SteppedStore(Store):
         connection = connection_of(self._database)
         assert begin(connection)
         commit_batch(connection, batch, lambda error: cannot_use(self.path, error))
-        loop.outside(lambda: loop.call_soon(complete_batch, batch) and None)
+        loop.outside(partial(loop.call_soon, complete_batch, batch))
         if self._waiting:
             loop.outside(lambda: self._step(loop))

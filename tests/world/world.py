@@ -25,6 +25,7 @@ from hermes_core import (
     Text,
     Turn,
 )
+from hermes_core.commands import Busy
 from hermes_core.config import (
     AccountSettings,
     AgentSettings,
@@ -39,6 +40,7 @@ from hermes_core.testing.platform import Empty
 from tests.world.store import SteppedStore
 
 HABITS = ("echo", "echo", "echo", "slow", "stream", "fail", "exit", "hang", "stubborn", "silent")
+BUSY: tuple[Busy, ...] = ("queue", "queue", "queue", "coalesce", "interrupt", "steer")
 ENDS = ("rest", "rest", "shutdown", "crash")
 
 
@@ -55,7 +57,7 @@ class Habit:
 
     sessions: int
     actions: int
-    busy: str
+    busy: Busy
     idempotent: bool
     haste: float
     end: str
@@ -66,7 +68,7 @@ class Habit:
         return cls(
             sessions=1 if small else rng.randint(2, 3),
             actions=rng.randint(2, 5) if small else rng.randint(5, 12),
-            busy=rng.choice(("queue", "queue", "queue", "coalesce", "interrupt", "steer")),
+            busy=rng.choice(BUSY),
             idempotent=rng.random() < 0.5,
             haste=rng.choice((0.0, 0.5, 0.9)),
             end=rng.choice(ENDS),
@@ -101,8 +103,7 @@ class World:
         self.wall = 1_700_000_000.0
         self.platform, agent, loaded = _plugins(self.habit.idempotent)
         self._hooks = Hooks(loaded)
-        self.platform.results.clear()
-        self.platform.sent.clear()
+        self.platform.forget()
         agent.behaviour = self._behave
         self._live: dict[str, list[AgentRun]] = defaultdict(list)
         self._number = 0
