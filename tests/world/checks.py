@@ -46,7 +46,7 @@ def check_accepted(world: World) -> list[str]:
 
 
 def _everything_ended(connection: sqlite3.Connection, world: World) -> list[str]:
-    faults = []
+    faults: list[str] = []
     rows = connection.execute("SELECT sequence, payload, type, state, reason FROM inbox").fetchall()
     states = {sequence: (state, reason) for sequence, _, _, state, reason in rows}
     for sequence, payload, _, state, reason in rows:
@@ -65,7 +65,7 @@ def _everything_ended(connection: sqlite3.Connection, world: World) -> list[str]
 
 def _in_order(connection: sqlite3.Connection) -> list[str]:
     """Turns of a session begin in the order of their messages, as far as they were not cut."""
-    faults = []
+    faults: list[str] = []
     last: dict[str, int] = defaultdict(int)
     for key, sequence, reason in connection.execute(
         "SELECT turn.session_key, MIN(inbox.sequence), inbox.reason FROM turn"
@@ -81,7 +81,7 @@ def _in_order(connection: sqlite3.Connection) -> list[str]:
 
 def _answered_once(connection: sqlite3.Connection, world: World) -> list[str]:
     """Each message has one answered turn at most, and nobody runs the agent after it."""
-    faults = []
+    faults: list[str] = []
     rows = connection.execute(
         "SELECT payload, inbox.reason, turn.state FROM inbox LEFT JOIN turn"
         " ON turn.id = inbox.turn_id WHERE type = 'message'"
@@ -112,7 +112,7 @@ def _delivered(connection: sqlite3.Connection, world: World) -> list[str]:
         "SELECT sequence, chat_id, payload, state, reason FROM outbox ORDER BY sequence"
     ).fetchall()
     shown = _shown(world)
-    faults = []
+    faults: list[str] = []
     for _, _, payload, state, reason in rows:
         message = _decode(payload)
         faults += _fate(message, state, reason, shown.pop(message.id, []), world)
@@ -145,7 +145,7 @@ def _fate(
 
 def _overtaking(world: World, places: dict[str, tuple[str, int]]) -> list[str]:
     """Texts arrive first in the order of the outbox."""
-    faults = []
+    faults: list[str] = []
     last: dict[str, int] = defaultdict(int)
     seen: set[str] = set()
     for sent in world.platform.sent:
@@ -161,7 +161,7 @@ def _overtaking(world: World, places: dict[str, tuple[str, int]]) -> list[str]:
 
 def _answers(connection: sqlite3.Connection, world: World) -> list[str]:
     """Each answered turn has its whole answer in the outbox, and only answered ones have one."""
-    faults = []
+    faults: list[str] = []
     finals: dict[str, str] = defaultdict(str)
     for payload, turn_id in connection.execute(
         "SELECT payload, turn_id FROM outbox ORDER BY sequence"
