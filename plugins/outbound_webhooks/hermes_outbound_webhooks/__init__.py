@@ -1,0 +1,89 @@
+"""Outbound webhooks: other systems learn what Hermes does.
+
+The hooks of this module only queue. Everything heavy is imported when the service starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hermes_core import ProfileScope, hookimpl
+from hermes_core.hookspecs import ALL
+from hermes_outbound_webhooks.names import EVENTS
+
+if TYPE_CHECKING:
+    from hermes_core.services import (
+        Description,
+        RunningService,
+        Schema,
+        Section,
+        Service,
+        ServiceContext,
+    )
+
+SERVICE = "webhooks"
+
+
+@hookimpl
+def settings() -> list[Section]:
+    """``[[hooks.outbound]]``."""
+    from hermes_core.services import Section
+    from hermes_core.settings import TableArray
+    from hermes_outbound_webhooks.settings import SECTION, TargetSettings
+
+    return [Section(SECTION, TableArray(TargetSettings))]
+
+
+@hookimpl
+def models() -> list[Schema]:
+    """The deliveries of durable targets."""
+    from hermes_outbound_webhooks.durable import SCHEMA
+
+    return [SCHEMA]
+
+
+@hookimpl
+def services() -> list[Service]:
+    """The emitter of each profile."""
+    from hermes_core.services import Service
+
+    return [Service(SERVICE, _service)]
+
+
+@hookimpl
+def describe(scope: ProfileScope) -> list[Description]:
+    """The targets, each with what `hermes hooks list` says of it."""
+    from hermes_core.services import Description
+    from hermes_outbound_webhooks.settings import targets_of
+
+    return [
+        Description(target.name, tuple(target.events), target.line())
+        for target in targets_of(scope)
+    ]
+
+
+def _service(context: ServiceContext) -> RunningService:
+    from hermes_outbound_webhooks.service import Webhooks
+
+    return Webhooks(context)
+
+
+def _observer(hook: str) -> Callable[..., None]:
+    """An implementation of a notify hook, with the arguments of its spec."""
+
+    def observe(**values: object) -> None:
+        from hermes_outbound_webhooks.service import tell
+
+        tell(hook, values)
+
+    signature = inspect.signature(ALL[hook].function)
+    observe.__signature__ = signature  # type: ignore[attr-defined]
+    observe.__name__ = hook
+    observe.__doc__ = f"Queue `{hook}` for the targets that want it."
+    return observe
+
+
+# The same hooks as everybody's, one for each event that a target may ask for.
+globals().update({hook: hookimpl(_observer(hook)) for hook in EVENTS})

@@ -1,0 +1,196 @@
+"""POST one body to one target: the checked address, the deadline, the bounded answer.
+
+The only module that imports aiohttp; import it where a service starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from hermes_outbound_webhooks.addresses import (
+    BadAddress,
+    check_address,
+    check_host,
+    literal_address,
+)
+from hermes_outbound_webhooks.retry import Outcome, judge
+
+if TYPE_CHECKING:
+    from hermes_outbound_webhooks.settings import Target
+
+USER_AGENT = "Hermes-Outbound-Webhook"
+MAX_ANSWER = 65_536
+"""Bytes of an answer that are read before the connection is closed instead of used again."""
+
+Lookup = Callable[[str, int], Awaitable[list[str]]]
+"""Resolves a name: host and port to addresses as texts. Raises OSError."""
+
+
+class CheckedResolver(AbstractResolver):
+    """Gives aiohttp the addresses of a name, and only if every one of them is allowed.
+
+    aiohttp connects to what is returned here and resolves nothing again, so what was checked is what
+    is used.
+    """
+
+    def __init__(self, *, allow_private: bool, lookup: Lookup | None = None) -> None:
+        self._allow_private = allow_private
+        self._threads: ThreadPoolExecutor | None = None
+        self._lookup = lookup or self._getaddrinfo
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await self._lookup(host, port)
+        results: list[ResolveResult] = []
+        for text in dict.fromkeys(found):
+            address = literal_address(text)
+            if address is None:
+                raise OSError(f"{host} does not resolve to an address")
+            check_address(address, allow_private=self._allow_private)
+            results.append(
+                ResolveResult(
+                    hostname=host,
+                    host=str(address),
+                    port=port,
+                    family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+                    proto=0,
+                    flags=socket.AI_NUMERICHOST,
+                )
+            )
+        if not results:
+            raise OSError(f"{host} has no address")
+        return results
+
+    async def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _getaddrinfo(self, host: str, port: int) -> list[str]:
+        # In a thread of this target's own: a name server that does not answer delays nobody else.
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, thread_name_prefix="hermes-webhook-dns")
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return [str(entry[4][0]) for entry in found]
+
+
+class Client:
+    """The connections to one target."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        lookup: Lookup | None = None,
+        tls: ssl.SSLContext | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._target = target
+        self._wall = wall
+        self._url = URL(target.settings.url)
+        proxy = target.settings.proxy
+        self._proxy = URL(proxy) if proxy else None
+        # Behind a proxy only the proxy's own address is resolved here, and the operator chose it.
+        allow_private = target.settings.allow_private or bool(proxy)
+        self._resolver = CheckedResolver(allow_private=allow_private, lookup=lookup)
+        connector = aiohttp.TCPConnector(
+            resolver=self._resolver, use_dns_cache=False, limit=0, ssl=tls or True
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=float(target.settings.timeout)),
+            trust_env=False,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> Outcome:
+        """One attempt. Raises nothing; the reason of a failure names no part of the url."""
+        try:
+            # aiohttp resolves names only: a literal address has to be judged here, as it is used.
+            check_host(
+                self._url.raw_host or "", allow_private=self._target.settings.allow_private
+            )
+            return await self._post(body, headers)
+        except BadAddress as error:
+            return Outcome("failed", str(error))
+        except TimeoutError:
+            return Outcome("retry", "no answer in time")
+        except (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError) as error:
+            refused = _bad_address(error)
+            if refused is not None:
+                return Outcome("failed", str(refused))
+            return Outcome("retry", _reason(error))
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._resolver.close()
+
+    async def _post(self, body: bytes, headers: Mapping[str, str]) -> Outcome:
+        async with self._session.post(
+            self._url,
+            data=body,
+            headers={
+                **self._target.headers,
+                **headers,
+                "Content-Type": "application/json",
+                "User-Agent": USER_AGENT,
+            },
+            allow_redirects=False,
+            proxy=self._proxy,
+        ) as response:
+            await _discard(response)
+            retry_after = response.headers.get("Retry-After", "")
+            return judge(response.status, retry_after, self._wall())
+
+
+async def _discard(response: aiohttp.ClientResponse) -> None:
+    """Read the answer's body up to a bound. It decides nothing: the status came first."""
+    left = MAX_ANSWER
+    try:
+        while chunk := await response.content.read(min(left, 16_384)):
+            left -= len(chunk)
+            if left <= 0:
+                break
+        else:
+            return
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        pass
+    response.close()
+
+
+def _bad_address(error: BaseException) -> BadAddress | None:
+    """The reason of ours behind what aiohttp raised, if there is one."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, BadAddress):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, in words that hold nothing of the url or of what was received."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate is not trusted: {error.certificate_error.__class__.__name__}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the name cannot be resolved"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection: {error.os_error.strerror or type(error.os_error).__name__}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed without an answer"
+    if isinstance(error, OSError):
+        return f"the connection failed: {error.strerror or type(error).__name__}"
+    return f"the connection failed: {type(error).__name__}"
