@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_core.agents import Agent, AgentType, HistoryMessage, Turn, TurnMessage
+    from hermes_core.checks import Check, Finding
     from hermes_core.errors import (
         AccountFailed,
         AgentError,
@@ -115,6 +116,7 @@ __all__ = [
     "Bounds",
     "Channel",
     "ChatKind",
+    "Check",
     "ChildTree",
     "Commentary",
     "ConfigError",
@@ -130,6 +132,7 @@ __all__ = [
     "Edited",
     "EventCursor",
     "Final",
+    "Finding",
     "GatewayInfo",
     "Handled",
     "HermesError",
@@ -187,6 +190,7 @@ __all__ = [
 
 _MODULES = (
     "hermes_core.agents",
+    "hermes_core.checks",
     "hermes_core.errors",
     "hermes_core.events",
     "hermes_core.hookspecs",

@@ -22,6 +22,7 @@ from hermes_core.hookkinds import Spec
 
 if TYPE_CHECKING:
     from hermes_core.agents import AgentType
+    from hermes_core.checks import Check
     from hermes_core.events import (
         DeliveryInfo,
         DenialInfo,
@@ -99,6 +100,16 @@ def describe(scope: ProfileScope) -> list[Description]:
     """Say what this plugin does with hooks in a profile, for ``hermes hooks list``.
 
     Called by commands, with the profile's settings and secrets; there need be no running gateway.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def doctor_checks(scope: ProfileScope) -> list[Check]:
+    """Name what `hermes doctor` is to look at for this plugin in a profile.
+
+    Called by the command, with the profile's settings and secrets; there need be no running
+    gateway. Not called while the settings are invalid. The checks are run one after the other.
     """
     raise NotImplementedError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from hermes_core.cli.output import emit, json_option
 from hermes_core.errors import EXIT_CONFIG, ConfigError, HermesError
 
 if TYPE_CHECKING:
-    from hermes_core.config import Checked, Declarations, Document
+    from hermes_core.config import Checked, Document
     from hermes_core.errors import Fault
 
 
@@ -151,41 +150,14 @@ def _parse(text: str, document: Document) -> Document:
     return parse_document(text.encode(), document.path)
 
 
-def _declarations(document: Document | None) -> Declarations:
-    """What the installed plugins that `document` does not switch off declare."""
-    from hermes_core.config import Declarations, plugin_settings
-    from hermes_core.plugins import load
-
-    disabled = plugin_settings(document).disabled if document is not None else ()
-    # What a plugin prints while it is imported is not the answer to the command.
-    with contextlib.redirect_stdout(sys.stderr):
-        loaded = load(disabled=disabled)
-    return Declarations(
-        platforms={name: owned.value for name, owned in loaded.platforms.items()},
-        agents={name: owned.value for name, owned in loaded.agents.items()},
-        sections={name: owned.value.type for name, owned in loaded.sections.items()},
-    )
-
-
-def _check_document(
-    invocation: Invocation, document: Document | None, declared: Declarations
-) -> Checked:
-    from hermes_core.config import check_profile
-    from hermes_core.profiles import DEFAULT_PROFILE, ProfileSecrets
-
-    profile = invocation.profile
-    environment = os.environ if profile == DEFAULT_PROFILE else None
-    secrets = ProfileSecrets.load(invocation.home.config_dir(profile), profile, environment)
-    return check_profile(document, profile, declared, secrets)
-
-
 def _check(invocation: Invocation) -> Checked:
+    from hermes_core.cli.installed import check_document, declarations
     from hermes_core.config import Checked
     from hermes_core.profiles import absent_profiles
 
     try:
         document = _read(invocation)
-        checked = _check_document(invocation, document, _declarations(document))
+        checked = check_document(invocation, document, declarations(document))
         absent = absent_profiles(invocation.home, invocation.profile, document)
         return replace(checked, faults=(*checked.faults, *absent))
     except ConfigError as error:
@@ -195,11 +167,12 @@ def _check(invocation: Invocation) -> Checked:
 
 
 def _effective(invocation: Invocation) -> dict[str, object]:
+    from hermes_core.cli.installed import check_document, declarations
     from hermes_core.config import Document, user_config_ignored
     from hermes_core.config.effective import effective
 
     document = Document(None, {}) if user_config_ignored() else _read(invocation)
-    checked = _check_document(invocation, document, _declarations(document))
+    checked = check_document(invocation, document, declarations(document))
     if checked.settings is None:
         raise ConfigError.of(checked.faults)
     return effective(checked.settings, document)
@@ -213,9 +186,11 @@ def _new_warnings(invocation: Invocation, old: Document, new: Document) -> list[
 
     Faults that were there before are no obstacle: they may be mended one by one.
     """
-    declared = _declarations(new)
-    before = _check_document(invocation, old, declared)
-    after = _check_document(invocation, new, declared)
+    from hermes_core.cli.installed import check_document, declarations
+
+    declared = declarations(new)
+    before = check_document(invocation, old, declared)
+    after = check_document(invocation, new, declared)
     if faults := _added(before.faults, after.faults):
         raise ConfigError.of(faults)
     return _added(before.warnings, after.warnings)
@@ -228,9 +203,11 @@ def _added(before: Sequence[Fault], after: Sequence[Fault]) -> list[Fault]:
 
 
 def _faults_of(invocation: Invocation, text: str, document: Document) -> Sequence[Fault]:
+    from hermes_core.cli.installed import check_document, declarations
+
     try:
         new = _parse(text, document)
-        return _check_document(invocation, new, _declarations(new)).faults
+        return check_document(invocation, new, declarations(new)).faults
     except ConfigError as error:
         if not error.faults:
             raise

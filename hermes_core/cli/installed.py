@@ -12,7 +12,9 @@ from hermes_core.plugins.loading import load
 
 if TYPE_CHECKING:
     from hermes_core.cli.invocation import Invocation
+    from hermes_core.config import Checked, Declarations, Document
     from hermes_core.plugins.loading import Loaded
+    from hermes_core.profiles import ProfileSecrets
 
 
 def load_installed(invocation: Invocation) -> Loaded:
@@ -31,6 +33,44 @@ def load_installed(invocation: Invocation) -> Loaded:
     # What a plugin prints while it is imported is not the answer to the command.
     with contextlib.redirect_stdout(sys.stderr):
         return load(disabled=named.get("disabled", ()), required=named.get("required", ()))
+
+
+def declarations(document: Document | None) -> Declarations:
+    """What the installed plugins that `document` does not switch off declare about settings."""
+    from hermes_core.config import plugin_settings
+
+    disabled = plugin_settings(document).disabled if document is not None else ()
+    with contextlib.redirect_stdout(sys.stderr):
+        return declared_by(load(disabled=disabled))
+
+
+def declared_by(loaded: Loaded) -> Declarations:
+    """What these plugins declare about settings."""
+    from hermes_core.config import Declarations
+
+    return Declarations(
+        platforms={name: owned.value for name, owned in loaded.platforms.items()},
+        agents={name: owned.value for name, owned in loaded.agents.items()},
+        sections={name: owned.value.type for name, owned in loaded.sections.items()},
+    )
+
+
+def secrets_of(invocation: Invocation) -> ProfileSecrets:
+    """The secrets of the profile in question. Raises ConfigError when its file cannot be used."""
+    from hermes_core.profiles import DEFAULT_PROFILE, ProfileSecrets
+
+    profile = invocation.profile
+    environment = os.environ if profile == DEFAULT_PROFILE else None
+    return ProfileSecrets.load(invocation.home.config_dir(profile), profile, environment)
+
+
+def check_document(
+    invocation: Invocation, document: Document | None, declared: Declarations
+) -> Checked:
+    """What is wrong with a settings file of the profile in question, and what it says."""
+    from hermes_core.config import check_profile
+
+    return check_profile(document, invocation.profile, declared, secrets_of(invocation))
 
 
 def _named(invocation: Invocation) -> dict[str, tuple[str, ...]]:
