@@ -18,7 +18,7 @@ from hermes_core import hookspecs as specs
 from hermes_core.attempts import MARKS, Again, Link, Over, Verdict, attempt
 from hermes_core.events import DeliveryInfo
 from hermes_core.ids import new_id
-from hermes_core.messages import Address, Outbound, OutboundKind
+from hermes_core.messages import Address, Outbound, OutboundAttachment, OutboundKind
 from hermes_core.parts import split
 from hermes_core.store import outbox
 from hermes_core.store.outbox import Appended, Chat, NewRow, Row
@@ -55,12 +55,14 @@ class _Sender:
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
         self.highest = 0
+        self.wakes = 0
         self.task: asyncio.Task[None] | None = None
         self._claimed: Row | None = None
 
     def wake(self, highest: int, claimed: Row | None) -> None:
         """There is more to send. A row that is claimed is sent by nobody else."""
         self.highest = max(self.highest, highest)
+        self.wakes += 1
         self._claimed = claimed or self._claimed
 
     def take(self) -> Row | None:
@@ -94,15 +96,22 @@ class Delivery:
 
     # ── what is to be sent ───────────────────────────────────────────────────────────────────────
 
-    def compose(self, reply: Reply, text: str, kind: OutboundKind) -> list[NewRow]:
-        """The rows of a text, cut to what the platform takes. Nothing is stored yet."""
+    def compose(
+        self,
+        reply: Reply,
+        text: str,
+        kind: OutboundKind,
+        attachments: tuple[OutboundAttachment, ...] = (),
+    ) -> list[NewRow]:
+        """The rows of a text, cut to what the platform takes; files go with the last one. Nothing is
+        stored yet."""
         text = clean(text)
         link = self._link(reply.address.account_key)
         parts = [text]
         if link is not None:
             platform = link.platform
             room = max(1, platform.max_length - platform.length(MARKS))
-            parts = split(text, room, platform.length)
+            parts = split(text, room, platform.length) or [""]
         now = self._wall()
         return [
             NewRow(
@@ -116,6 +125,7 @@ class Delivery:
                     answers=reply.answers,
                     part=number,
                     parts=len(parts),
+                    attachments=attachments if number == len(parts) else (),
                 ),
                 reply.session_key,
                 reply.turn_id,
@@ -218,13 +228,14 @@ class Delivery:
                 if row is None:
                     seen = mark
                     continue
+                wakes = sender.wakes
                 verdict = await self._attempt(row)
                 if isinstance(verdict, Over):
                     seen, row = await self._end(sender, row, verdict, mark)
                     continue
                 row = None
-                if not await self._again(sender.chat, verdict):
-                    return
+                if not await self._again(sender.chat, verdict) and sender.wakes == wakes:
+                    return  # the chat did not come back in the meantime
         finally:
             if self._senders.get(sender.chat) is sender:
                 del self._senders[sender.chat]
