@@ -92,6 +92,19 @@ class ToolCallEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, monotonic, from when the agent said that it began."""
 
 
+class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A helper of an agent that ended. `error` is empty when it worked."""
+
+    turn_id: str
+    session_id: str
+    session_key: str
+    address: Address
+    id: str
+    name: str = ""
+    output: str = ""
+    error: str = ""
+
+
 class HousekeepingInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a profile is busy with at this moment."""
 

@@ -254,7 +254,7 @@ class Gateway:
     async def _housekeep(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING)
-            for profile in self.profiles.values():
+            for profile in list(self.profiles.values()):
                 try:
                     await profile.housekeep()
                 except StoreError as error:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         MessageInfo,
         PlatformInfo,
         SessionInfo,
+        SubagentInfo,
         ToolCallEnd,
         TurnEnd,
         TurnInfo,
@@ -266,6 +267,11 @@ def on_turn_end(scope: ProfileScope, turn: TurnEnd) -> None:
 @hookkinds.notify(since="1.0")
 def on_tool_call_end(scope: ProfileScope, call: ToolCallEnd) -> None:
     """An agent that reports its tools has ended using one."""
+
+
+@hookkinds.notify(since="1.0")
+def on_subagent_end(scope: ProfileScope, subagent: SubagentInfo) -> None:
+    """A helper that an agent had started, and that it reports, has ended."""
 
 
 @hookkinds.notify(since="1.0")

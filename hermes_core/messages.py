@@ -219,6 +219,15 @@ class ToolEnd(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     error: str = ""
 
 
+class SubagentEnd(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A helper agent that the agent had started has ended. `error` is empty when it worked."""
+
+    id: str
+    name: str = ""
+    output: str = ""
+    error: str = ""
+
+
 class Attach(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Send the file at `path` along with the answer."""
 
@@ -247,7 +256,9 @@ class Usage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     model: str = ""
 
 
-AgentEvent: TypeAlias = Text | Commentary | ToolStart | ToolEnd | Attach | Consumed | Final | Usage
+AgentEvent: TypeAlias = (
+    Text | Commentary | ToolStart | ToolEnd | SubagentEnd | Attach | Consumed | Final | Usage
+)
 
 encode = msgspec.json.Encoder().encode
 """Any of these values as JSON, the form in which they are stored."""

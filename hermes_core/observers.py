@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes_core import hookspecs as specs
-from hermes_core.events import SessionInfo, ToolCallEnd, TurnEnd, TurnInfo
-from hermes_core.messages import ToolEnd, ToolStart
+from hermes_core.events import SessionInfo, SubagentInfo, ToolCallEnd, TurnEnd, TurnInfo
+from hermes_core.messages import SubagentEnd, ToolEnd, ToolStart
 from hermes_core.plain import plain
 from hermes_core.services import DURABLE_HOOKS, DurableEvent
 from hermes_core.store import events
@@ -38,9 +38,8 @@ class Durable:
     def __init__(self, store: Store, wall: Callable[[], float]) -> None:
         self._store = store
         self._wall = wall
+        self._cursors: dict[str, Cursor] = {}
         self._wanted: frozenset[str] = frozenset()
-        self._cursors: list[Cursor] = []
-        self._max_age = 0.0
 
     def wants(self, hook: str) -> bool:
         """Whether any service asked for events of this hook."""
@@ -50,13 +49,20 @@ class Durable:
         """A reader. Raises ValueError for a hook whose events no transaction writes."""
         if unknown := sorted(set(hooks) - DURABLE_HOOKS):
             raise ValueError(f"{unknown[0]} has no durable events")
-        self._wanted |= frozenset(hooks)
-        self._max_age = max(self._max_age, max_age)
         opening = self._store.write(lambda tx: events.open_cursor(tx, owner))
         opening.add_done_callback(_report)
-        cursor = Cursor(self._store, owner, frozenset(hooks))
-        self._cursors.append(cursor)
+        cursor = Cursor(self._store, owner, frozenset(hooks), max_age)
+        self._cursors[owner] = cursor
+        self._count()
         return cursor
+
+    def release(self, owner: str) -> None:
+        """The reader stopped. Its place is kept; new events are not written for it."""
+        self._cursors.pop(owner, None)
+        self._count()
+
+    def _count(self) -> None:
+        self._wanted = frozenset(hook for one in self._cursors.values() for hook in one.hooks)
 
     def event(self, spec: Notify[..., object], **values: object) -> events.NewEvent:
         """The row for a call of `spec` with these arguments, without the scope."""
@@ -64,14 +70,14 @@ class Durable:
 
     def committed(self) -> None:
         """Events were committed: wake the readers."""
-        for cursor in self._cursors:
+        for cursor in self._cursors.values():
             cursor.arrived.set()
 
     async def expire(self) -> None:
         """Delete what is too old, also when its reader never came."""
         if not self._wanted:
             return
-        before = self._wall() - self._max_age
+        before = self._wall() - max(cursor.max_age for cursor in self._cursors.values())
         count = await self._store.write(lambda tx: events.expire(tx, before))
         if count:
             log.warning("%d durable events were too old and are deleted unread", count)
@@ -85,10 +91,11 @@ def _report(opening: asyncio.Future[int]) -> None:
 class Cursor:
     """The place of one service in the durable events (`services.EventCursor`)."""
 
-    def __init__(self, store: Store, owner: str, hooks: frozenset[str]) -> None:
+    def __init__(self, store: Store, owner: str, hooks: frozenset[str], max_age: float) -> None:
         self._store = store
         self._owner = owner
-        self._hooks = hooks
+        self.hooks = hooks
+        self.max_age = max_age
         self.arrived = asyncio.Event()
         self.arrived.set()
 
@@ -101,7 +108,7 @@ class Cursor:
 
     def _read(self, tx: Tx, limit: int) -> list[events.Row]:
         position = events.open_cursor(tx, self._owner)
-        return events.read(tx, position, self._hooks, limit)
+        return events.read(tx, position, self.hooks, limit)
 
     def move(self, tx: Tx, sequence: int) -> None:
         events.move(tx, self._owner, sequence)
@@ -153,6 +160,22 @@ class TurnWatch:
             duration=now - began,
         )
         self._tell(specs.on_tool_call_end, call=call)
+
+    def subagent(self, event: SubagentEnd) -> None:
+        """A helper of the agent ended."""
+        if not self._watched(specs.on_subagent_end):
+            return
+        ended = SubagentInfo(
+            turn_id=self.info.turn_id,
+            session_id=self.info.session_id,
+            session_key=self.info.session_key,
+            address=self.info.address,
+            id=event.id,
+            name=event.name,
+            output=event.output,
+            error=event.error,
+        )
+        self._tell(specs.on_subagent_end, subagent=ended)
 
     def rows_with(self, end: TurnEnd) -> list[events.NewEvent]:
         """The rows for the commit that ends the turn this way."""

@@ -139,6 +139,10 @@ class Context:
     def events(self, hooks: Collection[str], *, max_age: float = 3 * 86400.0) -> Cursor:
         return self._durable.cursor(f"{self._plugin}.{self._service}", hooks, max_age)
 
+    def release(self) -> None:
+        """The service ended: write no events for it."""
+        self._durable.release(f"{self._plugin}.{self._service}")
+
     def redact(self, text: str) -> str:
         secrets = self.scope.secrets
         values = secrets.values() if isinstance(secrets, ProfileSecrets) else frozenset()
@@ -221,6 +225,7 @@ class Services:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LIMIT)
+        running.context.release()
 
     async def request(self, name: str, request: Mapping[str, object]) -> Mapping[str, object]:
         """Ask a service. Raises ControlError when none answers, and what the service raises."""

@@ -191,5 +191,7 @@ class ServiceContext(Protocol):
         """`text` without any secret value that the profile knows."""
 
 
-DURABLE_HOOKS = frozenset({"on_session_start", "on_tool_call_end", "on_turn_end"})
+DURABLE_HOOKS = frozenset(
+    {"on_session_start", "on_subagent_end", "on_tool_call_end", "on_turn_end"}
+)
 """The hooks whose events are written by the transaction that ends a turn."""

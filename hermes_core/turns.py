@@ -27,6 +27,7 @@ from hermes_core.messages import (
     Consumed,
     Inbound,
     Message,
+    SubagentEnd,
     ToolEnd,
     ToolStart,
     decode_inbound,
@@ -34,6 +35,7 @@ from hermes_core.messages import (
 from hermes_core.observers import Durable, TurnWatch
 from hermes_core.previews import Preview, Typing
 from hermes_core.settings import Settings
+from hermes_core.spool import NotTaken, Spool
 from hermes_core.store import inbox, outbox, sessions, turns
 from hermes_core.store.database import connection_of
 from hermes_core.text import clean
@@ -135,6 +137,8 @@ class Hearing:
         changed = self.answer.apply(event)
         if isinstance(event, ToolStart | ToolEnd):
             self.watch.tool(event)
+        elif isinstance(event, SubagentEnd):
+            self.watch.subagent(event)
         if self.preview is not None:
             self.preview.hear(event, changed=changed)
 
@@ -151,6 +155,7 @@ class Turns:
         hooks: Hooks,
         durable: Durable,
         delivery: Delivery,
+        spool: Spool,
         accounts: Accounts,
         agent: Callable[[Address], Agent[Settings] | None],
         perform: Callable[[Admitted[Inbound], str, int], Awaitable[None]],
@@ -168,6 +173,7 @@ class Turns:
         self._hooks = hooks
         self._durable = durable
         self._delivery = delivery
+        self._spool = spool
         self._accounts = accounts
         self._agent = agent
         self._perform = perform
@@ -252,7 +258,8 @@ class Turns:
         edits = taken.preview if preview is None else await preview.close()
         duration = asyncio.get_running_loop().time() - started
         end = partial(_end, job.info, outcome, answer=answer, duration=duration)
-        ending = self._ending(job, run, outcome, edits)
+        files, outcome = await self._files(job, answer, outcome)
+        ending = self._ending(job, run, outcome, edits, files)
         ending = replace(
             ending,
             events=watch.rows_with(end(outcome.state)),
@@ -324,13 +331,13 @@ class Turns:
             return _cancelled(run)
         if failure is not None:
             return self._failed(turn, failure)
-        return self._answered(turn, hear.answer.text)
+        return self._answered(turn, hear.answer)
 
-    def _answered(self, turn: AgentTurn, said: str) -> Outcome:
-        text = clean(said)
+    def _answered(self, turn: AgentTurn, answer: Answer) -> Outcome:
+        text = clean(answer.text)
         if text.strip() in SILENCE:
             return Outcome("silent", reason="the agent chose to say nothing")
-        if text.strip():
+        if text.strip() or answer.attachments:
             return Outcome("answered", text=text)
         log.error("an agent gave no answer", extra={"turn": turn.id, "profile": self._scope.name})
         return Outcome("silent", error=NO_ANSWER)
@@ -346,7 +353,34 @@ class Turns:
         shown = error.what if isinstance(error, AgentError) else FAILED
         return Outcome("failed", error=clean(shown), reason=type(error).__name__)
 
-    def _ending(self, job: Job, run: Run, outcome: Outcome, edits: str) -> turns.Ending:
+    async def _files(
+        self, job: Job, answer: Answer, outcome: Outcome
+    ) -> tuple[tuple[OutboundAttachment, ...], Outcome]:
+        """Copies of the files of an answer. What cannot be sent is said in its text."""
+        if outcome.state != "answered" or not answer.attachments:
+            return (), outcome
+        limit = job.link.platform.max_attachment if job.link is not None else 0
+        taken: list[OutboundAttachment] = []
+        notes: list[str] = []
+        for wanted in answer.attachments:
+            try:
+                if not limit:
+                    raise NotTaken(f"{wanted.name or wanted.path}: no files can be sent here")
+                taken.append(await asyncio.to_thread(self._spool.take, wanted, limit))
+            except NotTaken as error:
+                log.error("a file was not sent: %s", error, extra={"turn": job.info.turn_id})
+                notes.append(f"[file not sent: {clean(str(error))}]")
+        text = "\n\n".join(filter(None, (outcome.text.rstrip(), *notes)))
+        return tuple(taken), replace(outcome, text=text if notes else outcome.text)
+
+    def _ending(
+        self,
+        job: Job,
+        run: Run,
+        outcome: Outcome,
+        edits: str,
+        files: tuple[OutboundAttachment, ...],
+    ) -> turns.Ending:
         steered = [run.offered[token] for token in run.consumed]
         answers = job.reply.answers + tuple(event.event_id for event in steered)
         reply = replace(job.reply, edits=edits, answers=answers)
@@ -354,7 +388,7 @@ class Turns:
         rows: list[outbox.NewRow] = []
         if outcome.state == "answered":
             lines.append(sessions.Line("assistant", outcome.text))
-            rows = self._delivery.compose(reply, outcome.text, "final")
+            rows = self._delivery.compose(reply, outcome.text, "final", files)
         elif outcome.error:
             rows = self._delivery.compose(reply, outcome.error, "error")
         return turns.Ending(
