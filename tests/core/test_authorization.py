@@ -26,11 +26,16 @@ from hermes_core import (
     ProfileScope,
     Reaction,
     Sender,
+    Settings,
     hookimpl,
 )
 from hermes_core import denials as denials_module
 from hermes_core.authorization import AccessList, Admitted, Gate, NotAdmitted
-from hermes_core.config.sections import AuthorizationSettings, ProfileSettings
+from hermes_core.config.sections import (
+    AccountSettings,
+    AuthorizationSettings,
+    ProfileSettings,
+)
 from hermes_core.errors import ConfigError
 from hermes_core.messages import Address, Attachment
 from hermes_core.plugins import load_plugins
@@ -47,6 +52,7 @@ def event_of(sender_id: str, name: str = "", chat: str = "c") -> Message:
         sender=Sender(id=sender_id, name=name),
         event_id="e",
         text="hello",
+        mentions_me=True,
     )
 
 
@@ -55,8 +61,21 @@ def scope_with(authorizers: Sequence[str]) -> ProfileScope:
     return ProfileScope("default", "uuid", Path("/none"), Path("/none"), settings, ProfileSecrets())
 
 
-def access(*users: str, distribution: str = "line", **lists: Any) -> AccessList:
-    return AccessList.build("line", distribution, str, users, **{"allow_all": False, **lists})
+def access(
+    *users: str,
+    distribution: str = "line",
+    normalize: Callable[[str], str] = str,
+    **lists: Any,
+) -> AccessList:
+    settings = AccountSettings(
+        platform="line", account="default", settings=Settings(), allowed_users=users, **lists
+    )
+    return AccessList.build(settings, distribution, normalize)
+
+
+class Unpaired:
+    def has(self, account: str, sender_id: str) -> bool:
+        return False
 
 
 def gate_of(*verdicts: Callable[[Sender], Any], speaks: bool = True) -> Gate:
@@ -65,6 +84,7 @@ def gate_of(*verdicts: Callable[[Sender], Any], speaks: bool = True) -> Gate:
     return Gate(
         load_plugins(extra=plugins, path=()),
         scope_with([name for name, _ in plugins] if speaks else []),
+        Unpaired(),
     )
 
 
@@ -145,7 +165,7 @@ def test_names_grant_nothing(listed: str, name: str) -> None:
 )
 def test_look_alikes_are_other_people(sender: str) -> None:
     async def scenario() -> None:
-        for users in (access("123", "make"), access("x", admins=["123", "make"])):
+        for users in (access("123", "make"), access("x", admins=("123", "make"))):
             assert isinstance(await gate_of().check(event_of(sender), users), NotAdmitted)
             for same in ("123", "make"):
                 assert isinstance(await gate_of().check(event_of(same), users), Admitted)
@@ -160,7 +180,7 @@ def test_ids_are_compared_in_their_canonical_form_on_both_sides() -> None:
         return user_id.lower()
 
     async def scenario() -> None:
-        users = AccessList.build("line", "line", normalize, ["@Robin"], allow_all=True)
+        users = access("@Robin", normalize=normalize, allow_all=True)
         decision = await gate_of().check(event_of("@ROBIN"), users)
         assert isinstance(decision, Admitted)
         assert decision.event.sender.id == "@robin"
@@ -169,12 +189,12 @@ def test_ids_are_compared_in_their_canonical_form_on_both_sides() -> None:
 
     run(scenario())
     with pytest.raises(ValueError, match="Robin"):
-        AccessList.build("line", "line", normalize, ["Robin"], allow_all=False)
+        access("Robin", normalize=normalize)
 
 
 def test_a_group_grants_those_who_speak_in_it_and_not_in_a_direct_chat_of_that_id() -> None:
     async def scenario() -> None:
-        lists = access(groups=["c"])
+        lists = access(allowed_groups=("c",))
         assert isinstance(await gate_of().check(event_of("9"), lists), Admitted)
         assert isinstance(await gate_of().check(event_of("9", chat="d"), lists), NotAdmitted)
         direct = Message(
@@ -190,7 +210,7 @@ def test_a_group_grants_those_who_speak_in_it_and_not_in_a_direct_chat_of_that_i
 
 def test_only_a_listed_admin_is_one() -> None:
     async def scenario() -> None:
-        lists = access("1", admins=["2"])
+        lists = access("1", admins=("2",))
         gate = gate_of(always(True))
         for user, admin in (("1", False), ("2", True), ("3", False)):
             decision = await gate.check(event_of(user), lists)
@@ -291,8 +311,8 @@ def test_whoever_is_granted_has_a_literal_true_or_a_place_on_a_list_and_no_veto(
         "the sender": access("1"),
         "another": access("2"),
         "all": access(allow_all=True),
-        "admins": access(admins=["1"]),
-        "group": access(groups=["c"]),
+        "admins": access(admins=("1",)),
+        "group": access(allowed_groups=("c",)),
     }[listed]
 
     async def scenario() -> None:
@@ -340,7 +360,7 @@ def test_an_adapter_that_cannot_normalise_an_id_denies_it(error: BaseException) 
     normalize = normalizer(Platform("line", Odd, Settings, max_length=10))
 
     async def scenario() -> None:
-        users = AccessList("line", "line", normalize, allow_all=True)
+        users = access(normalize=normalize, allow_all=True)
         assert isinstance(await gate_of().check(event_of("1"), users), NotAdmitted)
 
     run(scenario())
@@ -351,7 +371,7 @@ def test_an_adapter_that_cannot_normalise_an_id_denies_it(error: BaseException) 
 
 def test_nobody_else_makes_an_admitted_event() -> None:
     with pytest.raises(TypeError):
-        Admitted(event_of("1"), "me", admin=True, seal=object())
+        Admitted(event_of("1"), "me", access(), seal=object())
 
 
 USES = """\
@@ -417,9 +437,10 @@ def everything_of(sender: Sender, address: Address, secret: str) -> list[Any]:
             event_id="1",
             text=secret,
             quoted=secret,
+            mentions_me=True,
             attachments=(Attachment(ref=secret, name=secret),),
         ),
-        Message(**common, event_id="2", text=f"/stop {secret}"),
+        Message(**common, event_id="2", text=f"/stop {secret}", mentions_me=True),
         Edited(**common, event_id="3", message_id="m", text=secret),
         Deleted(**common, event_id="4", message_id="m"),
         Reaction(**common, event_id="5", message_id="m", emoji=secret),
