@@ -31,4 +31,5 @@ COMMANDS: dict[str, Entry] = {
     "config": Entry("config", "config", "Look at settings, check them, change them."),
     "doctor": Entry("doctor", "doctor", "Check everything and say how to mend it."),
     "paths": Entry("paths", "paths", "Show where Hermes keeps its files."),
+    "completion": Entry("completion", "completion", "Print the completion script for a shell."),
 }
