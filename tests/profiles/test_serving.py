@@ -19,7 +19,15 @@ from hermes_core.gateway import Gateway, hosted
 from hermes_core.home import Home
 from hermes_core.messages import Accepted, Denied, Received
 from hermes_core.redaction import Redactor
-from tests.profiles.wire import Brain, Wire, echo, wire_section, write_private, write_profile
+from tests.profiles.wire import (
+    Brain,
+    Wire,
+    echo,
+    eventually,
+    wire_section,
+    write_private,
+    write_profile,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +58,7 @@ def two(home: Home) -> None:
 async def ask(wire: Wire, expected: type[Received], **said: Any) -> None:
     """Say something again and again until it has the outcome that a change of settings brings."""
     async with asyncio.timeout(20):
-        while not isinstance(await wire.say("again", **said), expected):
+        while not isinstance(await wire.say("again", **said), expected):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
@@ -150,9 +158,7 @@ def test_a_profile_that_is_created_later_is_served_then_and_one_that_is_deleted_
             await wire.until(lambda wire: ("200", "c1", "served") in wire.sent)
             assert gateway.unserved == {}
             shutil.rmtree(home.config_dir("work"))
-            async with asyncio.timeout(20):
-                while "work" not in gateway.unserved:
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: "work" in gateway.unserved)
             assert list(gateway.profiles) == ["default"]
             assert not home.config_dir("work").exists()
 
@@ -180,9 +186,7 @@ def test_an_invalid_edit_keeps_what_is_in_force_and_the_next_good_one_is_taken(h
                 good.replace("allowed_users = [", "allowed_users = [7, "),
             ):
                 home.config_file("work").write_text(bad)
-                async with asyncio.timeout(20):
-                    while not work.refused:
-                        await asyncio.sleep(0.02)
+                await eventually(lambda: bool(work.refused))
                 assert "config.toml" in str(work.status()["settings"])
                 assert isinstance(await wire.say(profile="work", user="2"), Accepted)
                 work.refused = ""

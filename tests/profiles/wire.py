@@ -144,6 +144,13 @@ async def echo(turn: Turn) -> str:
     return turn.messages[0].text
 
 
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something is so that tells nobody."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for may be anything
+            await asyncio.sleep(0.02)
+
+
 def write_profile(home: Home, name: str, config: str, secrets: str = "") -> None:
     """Make a profile that uses the agent `brain`, as a person would by hand."""
     home.ensure(name)
