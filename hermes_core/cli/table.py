@@ -14,6 +14,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "setup": Entry("setup", "setup", "Write a settings file from a few questions."),
     "run": Entry("run", "run", "Run the gateway until it is told to stop."),
     "stop": Entry("lifecycle", "stop", "Stop the gateway."),
     "restart": Entry("lifecycle", "restart", "Restart the gateway."),
