@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+_NAMED = re.compile(r"""secret_env["']?\s*=\s*["']([A-Za-z_][A-Za-z0-9_]*)""", re.ASCII)
+"""A key that holds the bare name of a secret, as the outbound webhooks have it."""
 
 
 @dataclass
@@ -270,7 +272,8 @@ def _file_names(home: Home) -> frozenset[str]:
         # What is wrong with a file is told when its profile is read.
         with contextlib.suppress(OSError, UnusableFile):
             content = read_bounded(home.config_file(profile), limit=MAX_SETTINGS_FILE)
-            found.update(_REFERENCE.findall(content.decode("utf-8", "replace")))
+            text = content.decode("utf-8", "replace")
+            found.update(_REFERENCE.findall(text), _NAMED.findall(text))
         with contextlib.suppress(ConfigError):
             found.update(read_secrets_file(home.secrets_file(profile)))
     return frozenset(found)

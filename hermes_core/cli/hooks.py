@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,7 @@ from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option
 from hermes_core.errors import HermesError
 from hermes_core.hookspecs import ALL
+from hermes_core.hookspecs import describe as describe_hook
 from hermes_core.plugins.inspection import inspect_adapter, nearest, parameters
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ def list_hooks(invocation: Invocation, hook: str, json: bool) -> None:
     loaded = load_installed(invocation)
     adapters = _adapters(loaded)
     rows = [_describe(spec, loaded, adapters) for spec in specs]
+    described = _described(invocation, loaded)
+    for row in rows:
+        row["uses"] = [use for use in described if row["hook"] in use["hooks"]]
     emit(rows, json, _human_one if hook else _human_all)
 
 
@@ -82,6 +88,29 @@ def _modules(spec: Spec[..., object], loaded: Loaded) -> list[dict[str, Any]]:
     plugins = {plugin.name: plugin for plugin in loaded.plugins}
     found = loaded.registry.implementations(spec.name, plugins)
     return [_identity(plugins[name]) for name, _ in found]
+
+
+def _described(invocation: Invocation, loaded: Loaded) -> list[dict[str, Any]]:
+    """What plugins say about their use of hooks in the profile in question."""
+    plugins = {plugin.name: plugin for plugin in loaded.plugins}
+    if not loaded.registry.implementations("describe", plugins):
+        return []
+    from hermes_core.cli.streams import complain
+    from hermes_core.startup import prepare
+
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            plan = prepare(invocation.home, only=invocation.profile)
+    except HermesError as error:
+        complain(f"{error}\nWhat plugins do in this profile is not shown.")
+        return []
+    scopes = [scope for scope in plan.scopes if scope.name == invocation.profile]
+    return [
+        {"plugin": owned.plugin.name, "name": one.name, "hooks": list(one.hooks), "text": one.text}
+        for scope in scopes
+        for owned in plan.hooks.collect(describe_hook, scope=scope)
+        for one in owned.value
+    ]
 
 
 def _meaning(spec: Spec[..., object]) -> str:
@@ -138,3 +167,6 @@ def _implementers(row: dict[str, Any], *, indent: str) -> None:
         adapter = f": {who['adapter']}" if "adapter" in who else ""
         origin = f"{who['distribution']} {who['version']}".strip()
         click.echo(f"{indent}{who['order']}. {who['plugin']} ({origin}){adapter}")
+        for use in row["uses"]:
+            if use["plugin"] == who["plugin"]:
+                click.echo(f"{indent}   {use['name']}: {use['text']}")
