@@ -65,6 +65,8 @@ class Account:
         self._receive = receive
         self._resume = resume
         self._owned = owned
+        self._resolved: dict[str, str] = {}
+        self._first: dict[str, str] = {}
         self._live = asyncio.Event()
         self._over = False
         home = "/".join((str(scope.config_dir), self.name))
@@ -80,8 +82,41 @@ class Account:
 
         Raises ConfigError for an id that can be none.
         """
-        self.access = _access(settings, self._owned)
+        self.access = _access(settings, self._owned, self._resolved)
         self.settings = settings
+
+    async def resolve(self) -> None:
+        """Ask the platform for the ids behind names on lists. What goes wrong is logged.
+
+        A name matches nobody while it leads nowhere, and for good once it led to two users.
+        """
+        names = tuple(sorted(self.access.unresolved.union(self._resolved)))
+        if not names or not self._calls.has(specs.resolve_user_ids):
+            return
+        try:
+            found = dict(await self._calls.call(specs.resolve_user_ids, names=names))
+        except Exception as error:
+            log.warning("names on lists were not resolved: %s", error, extra=self._place)
+            return
+        ids = {name: found[name] for name in names if self._is_id(found.get(name))}
+        for name, user_id in ids.items():
+            if self._first.setdefault(name, user_id) != user_id:
+                log.error("%s leads to another user than before", name, extra=self._place)
+                self._first[name] = ""
+        self._resolved = {name: ids[name] for name in ids if self._first[name] == ids[name]}
+        self.access = _access(self.settings, self._owned, self._resolved)
+        for name in sorted(self.access.unresolved):
+            log.warning("%s on a list leads to no user", name, extra=self._place)
+
+    def _is_id(self, value: object) -> bool:
+        try:
+            return isinstance(value, str) and bool(self.access.normalize(value))
+        except (ValueError, PluginError):
+            return False
+
+    @property
+    def _place(self) -> dict[str, str]:
+        return {"account": self.name, "profile": self._scope.name}
 
     @property
     def on_unknown(self) -> OnUnknown:
@@ -215,8 +250,9 @@ class Account:
         return own_id
 
     async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> None:
-        self._up(reconnect)
         try:
+            await self.resolve()
+            self._up(reconnect)
             self._down("waiting", await lost)
         finally:
             self._live.clear()

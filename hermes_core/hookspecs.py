@@ -190,6 +190,18 @@ def normalize_user_id(user_id: str) -> str:
     raise NotImplementedError
 
 
+@hookkinds.adapter(since="1.0")
+def resolve_user_ids(names: tuple[str, ...]) -> dict[str, str]:
+    """Find the stable user ids behind `names`, the entries of lists that begin with ``@``.
+
+    Called when the account has connected, before anything is received, and when a list gets new
+    names. Leave out a name that leads to no one, or to more than one. Without an implementation
+    such entries are an error. The core takes ids for these names only, and none that differs from
+    the one that a name led to before: names can change hands.
+    """
+    raise NotImplementedError
+
+
 # ── decide ────────────────────────────────────────────────────────────────────────────────────────
 
 
