@@ -20,6 +20,7 @@ COMMANDS: dict[str, Entry] = {
     "restart": Entry("lifecycle", "restart", "Restart the gateway."),
     "drain": Entry("lifecycle", "drain", "Begin no new turn for some time."),
     "status": Entry("status", "status", "Show whether the gateway runs and what it does."),
+    "logs": Entry("logs", "logs", "Show the gateway's log file."),
     "explain": Entry("explain", "explain", "Tell what became of a message, and why."),
     "inbox": Entry("inbox", "inbox", "Show what waits, what was given up, who was denied."),
     "deliveries": Entry("deliveries", "deliveries", "Show what was sent; send again what failed."),
