@@ -37,9 +37,9 @@ class NoSettings(Settings):
 
 
 class Wire:
-    """A plugin with the platform `wire`. `people` are the ids behind names. A bot's own id is the beginning of its token, up to "-".
+    """A plugin with the platform `wire`. A bot's own id is the beginning of its token, up to "-".
 
-    `connected` are the tokens of the logins in order, `sent` what arrived: (own id, chat, text).
+    `people` are the ids behind names, `connected` the tokens of the logins in order, `sent` what arrived: (own id, chat, text).
     """
 
     def __init__(self, name: str = "wire") -> None:

@@ -1,0 +1,166 @@
+"""`hermes profiles`: making, copying and deleting profiles."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_core.cli import frame
+from hermes_core.errors import ConfigError
+from hermes_core.gateway import hosted
+from hermes_core.home import Home
+from hermes_core.profiles import identify, read_uuid
+from tests.profiles.wire import Brain, Wire, echo, eventually, wire_section, write_private, write_profile
+
+Hermes = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("HERMES_LOCK_DIR", str(tmp_path / "locks"))
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
+    return Home.locate()
+
+
+@pytest.fixture
+def hermes(capsys: pytest.CaptureFixture[str]) -> Hermes:
+    def run(*arguments: str) -> tuple[int, str]:
+        code = frame.run(["profiles", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    return run
+
+
+def test_a_new_profile_is_private_and_nobody_may_speak_to_it(home: Home, hermes: Hermes) -> None:
+    code, out = hermes("create", "work")
+    assert code == 0
+    assert "[gateway] profiles" in out
+    for path in (home.config_dir("work"), home.config_file("work"), home.secrets_file("work")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+    assert read_uuid(home.state_dir("work")) is not None
+    assert hermes("create", "work")[0] == 2
+    assert hermes("create", "../x")[0] == 2
+    assert hermes("create", "default")[0] == 2
+    assert [path.name for path in (home.state_root / "profiles").iterdir()] == ["work"]
+
+
+def test_a_copy_has_the_settings_and_neither_secrets_nor_memories(
+    home: Home, hermes: Hermes
+) -> None:
+    config = "# mine\n[gateway]\nmax_running_turns = 7\n" + wire_section("1")
+    write_profile(home, "default", config, "WIRE_TOKEN=100-marked\n")
+    home.database().write_bytes(b"memories")
+    code, out = hermes("clone", "default", "work")
+    assert code == 0
+    assert "secrets.env" in out
+    copied = home.config_file("work").read_text()
+    assert 'allowed_users = ["1"]' in copied
+    assert "gateway" not in copied
+    assert "WIRE_TOKEN=\n" in home.secrets_file("work").read_text()
+    everything = b"".join(p.read_bytes() for p in home.state_dir("work").iterdir() if p.is_file())
+    assert b"marked" not in everything
+    assert not home.database("work").exists()
+    assert read_uuid(home.state_dir("work")) != read_uuid(home.state_dir())
+    assert hermes("clone", "gone", "other")[0] == 2
+
+
+def test_deleting_asks_and_spares_the_default_profile(home: Home, hermes: Hermes) -> None:
+    hermes("create", "work")
+    assert hermes("delete", "default", "--yes")[0] == 2
+    assert hermes("delete", "gone", "--yes")[0] == 2
+    assert hermes("delete", "work")[0] != 0  # nobody is there to say yes
+    assert home.config_dir("work").is_dir()
+    assert hermes("delete", "work", "--yes")[0] == 0
+    assert not home.config_dir("work").exists()
+
+
+def test_a_gateway_drains_a_profile_before_it_is_deleted_and_a_new_one_inherits_nothing(
+    home: Home, hermes: Hermes
+) -> None:
+    async def main() -> None:
+        gateway_table = '[gateway]\nprofiles = ["default", "work"]\n'
+        write_profile(home, "default", gateway_table + wire_section("1"), "WIRE_TOKEN=100-a\n")
+        write_profile(home, "work", wire_section("2"), "WIRE_TOKEN=200-b\n")
+        going = asyncio.Event()
+
+        async def slow(turn: object) -> str:
+            await going.wait()
+            return "done in time"
+
+        wire = Wire()
+        async with hosted(home, extra=[wire, Brain(slow)], installed=False, settle=0.05) as gateway:
+            await wire.until(lambda wire: len(wire.contexts) == 2)
+            identity = gateway.profiles["work"].scope.uuid
+            await wire.say("remember me", profile="work", user="2")
+            deleting = asyncio.create_task(asyncio.to_thread(hermes, "delete", "work", "--yes"))
+            asyncio.get_running_loop().call_later(0.2, going.set)
+            code, _ = await deleting
+            assert code == 0
+            assert ("200", "c1", "done in time") in wire.sent
+            assert not home.config_dir("work").exists()
+            assert list(gateway.profiles) == ["default"]
+            assert (await asyncio.to_thread(hermes, "create", "work"))[0] == 0
+            write_profile(home, "work", wire_section("2"), "WIRE_TOKEN=200-b\n")
+            await wire.until(lambda wire: len(wire.connected) == 3)
+            await eventually(lambda: "work" in gateway.profiles)
+            assert gateway.profiles["work"].scope.uuid != identity
+            assert (await asyncio.to_thread(hermes, "show", "work"))[0] == 0
+
+    asyncio.run(main())
+
+
+def test_a_state_that_is_gone_or_of_another_profile_is_not_taken_for_one_s_own(
+    tmp_path: Path,
+) -> None:
+    config, state = tmp_path / "config", tmp_path / "state"
+    config.mkdir()
+    first = identify(config, state)
+    assert identify(config, state) == first == read_uuid(config) == read_uuid(state)
+    state.rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="is gone"):
+        identify(config, state)
+    assert not state.exists()
+    state.mkdir()
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    identify(stranger, state)
+    with pytest.raises(ConfigError, match="another profile"):
+        identify(config, state)
+
+
+def test_children_find_the_same_home_wherever_they_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HERMES_HOME", "relative")
+    monkeypatch.setenv("HERMES_LOCK_DIR", str(tmp_path / "locks"))
+
+    async def main() -> None:
+        home = Home.locate()
+        write_profile(home, "default", wire_section("1"), "WIRE_TOKEN=1-a\n")
+        async with hosted(home, extra=[Wire(), Brain(echo)], installed=False) as gateway:
+            environment = gateway.profiles["default"].scope.child_environment()
+            assert environment["HERMES_HOME"] == str(tmp_path / "relative")
+            assert environment["HERMES_PROFILE"] == "default"
+            assert os.environ["HERMES_HOME"] == "relative"
+
+    asyncio.run(main())
+
+
+def test_a_secret_file_that_others_can_read_leaves_its_profile_out(home: Home) -> None:
+    async def main() -> None:
+        gateway_table = '[gateway]\nprofiles = ["default", "work"]\n'
+        write_profile(home, "default", gateway_table + wire_section("1"), "WIRE_TOKEN=1-a\n")
+        write_profile(home, "work", wire_section("2"))
+        write_private(home.secrets_file("work"), "WIRE_TOKEN=2-b\n")
+        home.secrets_file("work").chmod(0o644)
+        async with hosted(home, extra=[Wire(), Brain(echo)], installed=False) as gateway:
+            assert "chmod 600" in gateway.unserved["work"]
+
+    asyncio.run(main())
