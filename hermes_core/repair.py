@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+import peewee as pw
+
 from hermes_core.delivery import TIME_TO_LIVE
 from hermes_core.errors import ControlError, HermesError, StoreError
-from hermes_core.store import Tx, inbox, outbox
+from hermes_core.store import Tx, inbox, outbox, sessions
 from hermes_core.store.database import cannot_use, connection_of, open_writer
 from hermes_core.store.deliveries import UNDELIVERED
+from hermes_core.store.models import Inbox, Outbox
 from hermes_core.store.writer import begin
 
 What = Literal["inbox", "deliveries"]
@@ -105,20 +108,22 @@ def _replay_event(tx: Tx, sequence: int, now: float, done: Done) -> Done:
     tx.execute(
         "UPDATE inbox SET event_id = ? WHERE sequence = ?", (f"{event_id}#{sequence}", sequence)
     )
-    cursor = tx.execute(
-        "INSERT INTO inbox (account, chat_id, event_id, message_id, sender_id, type, session_key,"
-        " generation, payload, state, reason, received_at)"
-        " SELECT account, chat_id, ?, message_id, sender_id, type, session_key,"
-        " COALESCE((SELECT generation FROM generation g WHERE g.session_key = inbox.session_key),"
-        " 0), payload, 'waiting', ?, ? FROM inbox WHERE sequence = ?",
-        (event_id, f"{REPLAYED}, was inbox:{sequence}", now, sequence),
-    )
-    assert cursor.lastrowid is not None
-    inbox.end(tx, sequence, f"{REPLAYED} as inbox:{cursor.lastrowid}", now)
+    changed = {
+        "event_id": event_id,
+        "generation": sessions.generation(tx, key),
+        "state": "waiting",
+        "reason": f"{REPLAYED}, was inbox:{sequence}",
+        "turn_id": None,
+        "attempts": 0,
+        "received_at": now,
+        "ended_at": None,
+    }
+    again = _copy(tx, Inbox, sequence, changed)
+    inbox.end(tx, sequence, f"{REPLAYED} as inbox:{again}", now)
     return replace(
         done,
-        rows=(*done.rows, cursor.lastrowid),
-        waiting=(*done.waiting, (key, cursor.lastrowid)),
+        rows=(*done.rows, again),
+        waiting=(*done.waiting, (key, again)),
     )
 
 
@@ -159,20 +164,21 @@ def _replay_part(tx: Tx, sequence: int, now: float, done: Done) -> Done:
     state, chat, name = _part(tx, sequence)
     if state not in UNDELIVERED:
         raise HermesError(f"{name} is {state}; only what failed is replayed")
-    cursor = tx.execute(
-        "INSERT INTO outbox (id, account, chat_id, session_key, turn_id, payload, state, edits,"
-        " doubtful, reason, created_at, expires_at)"
-        " SELECT id, account, chat_id, session_key, turn_id, payload, 'pending', edits,"
-        " CASE WHEN state = 'unknown' THEN 1 ELSE doubtful END, ?, created_at, ?"
-        " FROM outbox WHERE sequence = ?",
-        (REPLAYED, now + TIME_TO_LIVE, sequence),
-    )
-    assert cursor.lastrowid is not None
+    changed: dict[str, object] = {
+        "state": "pending",
+        "attempts": 0,
+        "reason": REPLAYED,
+        "expires_at": now + TIME_TO_LIVE,
+        "ended_at": None,
+    }
+    if state == "unknown":
+        changed["doubtful"] = 1
+    again = _copy(tx, Outbox, sequence, changed)
     tx.execute("DELETE FROM outbox WHERE sequence = ?", (sequence,))
     return replace(
         done,
-        rows=(*done.rows, cursor.lastrowid),
-        appended=(*done.appended, outbox.Appended(chat, cursor.lastrowid, None)),
+        rows=(*done.rows, again),
+        appended=(*done.appended, outbox.Appended(chat, again, None)),
     )
 
 
@@ -198,6 +204,28 @@ def _part(tx: Tx, sequence: int) -> tuple[str, outbox.Chat, str]:
     if row is None:
         raise HermesError("it has changed meanwhile", remedy="look again: `hermes deliveries list`")
     return row[0], outbox.Chat(row[1], row[2]), row[3]
+
+
+# ── both ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _copy(tx: Tx, model: type[pw.Model], sequence: int, changed: Mapping[str, object]) -> int:
+    """Add a row like another one but for what is `changed`, under the next sequence.
+
+    Lanes and senders know their queues by the highest sequence, and would not look back.
+    """
+    table = model._meta.table_name
+    names = [field.column_name for field in model._meta.sorted_fields]
+    names.remove("sequence")
+    values = ", ".join("?" if name in changed else name for name in names)
+    given = [changed[name] for name in names if name in changed]
+    cursor = tx.execute(
+        f"INSERT INTO {table} ({', '.join(names)}) SELECT {values}"  # noqa: S608 - our own names
+        f" FROM {table} WHERE sequence = ?",
+        (*given, sequence),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
 
 
 _Change: TypeAlias = Callable[[Tx, int, float, Done], Done]

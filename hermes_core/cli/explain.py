@@ -36,7 +36,7 @@ def explain(invocation: Invocation, id: str, json: bool) -> None:  # noqa: A002 
         if not found:
             raise HermesError(
                 f"nothing is known of {id!r}",
-                remedy="of what was denied no message is kept: `hermes inbox denied` shows who was",
+                remedy="of what was denied no message is kept: `hermes auth denials` shows who was",
             )
         if len(found) > 1:
             raise ambiguous(id, [_candidate(thing) for thing in found])

@@ -1,4 +1,4 @@
-"""`hermes inbox`: what came in and waits, what was given up, and who was denied."""
+"""`hermes inbox`: what came in and waits, and what was given up."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from hermes_core.cli.state import (
 )
 
 if TYPE_CHECKING:
-    from hermes_core.store.arrivals import Denial, Event
+    from hermes_core.store.arrivals import Event
 
 LIST = "hermes inbox list"
-_LIMIT = click.IntRange(1, 10_000)
 
 
 @click.group()
 def inbox() -> None:
-    """Show what came in and waits, what was given up, and who was denied."""
+    """Show what came in and waits, and what was given up; let it come in again."""
 
 
 @inbox.command("list")
 @click.option("--dead", is_flag=True, help="Only what was given up.")
 @click.option("--waiting", is_flag=True, help="Only what is still to be answered.")
-@click.option("--limit", type=_LIMIT, default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @json_option
 @click.pass_obj
 def list_events(invocation: Invocation, dead: bool, waiting: bool, limit: int, json: bool) -> None:
@@ -46,24 +45,6 @@ def list_events(invocation: Invocation, dead: bool, waiting: bool, limit: int, j
         with reading(invocation) as database:
             found = latest(database, states, limit)
     emit(found, json, _human_list)
-
-
-@inbox.command()
-@click.option("--limit", type=_LIMIT, default=50, show_default=True)
-@json_option
-@click.pass_obj
-def denied(invocation: Invocation, limit: int, json: bool) -> None:
-    """List who was denied, the latest first. Nothing of what they said is kept.
-
-    A sender who keeps trying is noted once an hour.
-    """
-    from hermes_core.store.arrivals import denied as query
-
-    found: list[Denial] = []
-    if exists(invocation):
-        with reading(invocation) as database:
-            found = query(database, limit)
-    emit(found, json, _human_denied)
 
 
 @inbox.command()
@@ -126,19 +107,6 @@ def _human_list(rows: list[Event]) -> None:
                 row.reason or "-",
                 excerpt(row.text),
             )
-            for row in rows
-        ],
-    )
-
-
-def _human_denied(rows: list[Denial]) -> None:
-    if not rows:
-        click.echo("Nobody was denied.")
-        return
-    table(
-        ("LAST", "ACCOUNT", "CHAT", "SENDER", "TIMES", "REASON"),
-        [
-            (when(row.last_at), row.account, row.chat_id, row.sender_id, row.count, row.reason)
             for row in rows
         ],
     )

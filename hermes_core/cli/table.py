@@ -22,7 +22,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("status", "status", "Show whether the gateway runs and what it does."),
     "logs": Entry("logs", "logs", "Show the gateway's log file."),
     "explain": Entry("explain", "explain", "Tell what became of a message, and why."),
-    "inbox": Entry("inbox", "inbox", "Show what waits, what was given up, who was denied."),
+    "inbox": Entry("inbox", "inbox", "Show what waits and what was given up."),
     "deliveries": Entry("deliveries", "deliveries", "Show what was sent; send again what failed."),
     "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
     "profiles": Entry("profiles", "profiles", "List, show, make, copy and delete profiles."),

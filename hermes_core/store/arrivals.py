@@ -1,4 +1,4 @@
-"""What came in, as people ask about it: accepted events, and who was denied."""
+"""What came in, as people ask about it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import peewee as pw
 
 from hermes_core.messages import Action, Deleted, Reaction, decode_inbound
-from hermes_core.store.models import Denied, Inbox
+from hermes_core.store.models import Inbox
 
 OPEN = ("waiting", "running")
 
@@ -36,19 +36,6 @@ class Event:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """That somebody was denied, how often, and why; never what they said."""
-
-    account: str
-    chat_id: str
-    sender_id: str
-    reason: str
-    count: int
-    first_at: float
-    last_at: float
-
-
 def latest(database: pw.SqliteDatabase, states: Sequence[str], limit: int) -> list[Event]:
     """The latest events in one of `states` (in any, when that is empty), the latest first."""
     query = Inbox.select().order_by(Inbox.sequence.desc()).limit(limit)
@@ -67,23 +54,6 @@ def find(database: pw.SqliteDatabase, wanted: str) -> list[Event]:
             return [_event(row) for row in found]
     query = Inbox.select().where(named).order_by(Inbox.sequence)
     return [_event(row) for row in query.execute(database)]
-
-
-def denied(database: pw.SqliteDatabase, limit: int) -> list[Denial]:
-    """Who was denied, the latest first."""
-    query = Denied.select().order_by(Denied.last_at.desc(), Denied.id.desc()).limit(limit)
-    return [
-        Denial(
-            account=row.account,
-            chat_id=row.chat_id,
-            sender_id=row.sender_id,
-            reason=row.reason,
-            count=row.count,
-            first_at=row.first_at,
-            last_at=row.last_at,
-        )
-        for row in query.execute(database)
-    ]
 
 
 def said(payload: bytes) -> str:

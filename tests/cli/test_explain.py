@@ -127,7 +127,7 @@ def test_an_unknown_id_is_not_found(rows: Rows, hermes: Hermes) -> None:
         result = hermes("explain", wanted)
         assert (result.returncode, result.stdout) == (1, ""), wanted
         assert "nothing is known of" in result.stderr
-        assert "`hermes inbox denied`" in result.stderr
+        assert "`hermes auth denials`" in result.stderr
 
 
 @pytest.mark.case("CL-07")

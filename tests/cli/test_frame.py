@@ -114,7 +114,7 @@ def test_version(hermes: Hermes) -> None:
     ("arguments", "said"),
     [
         ((), "Usage: hermes"),
-        (("path",), "There is no command 'path'. Did you mean paths?"),
+        (("explan",), "There is no command 'explan'. Did you mean explain?"),
         (("zzz",), "There is no command 'zzz'. See `hermes --help`."),
         (("--nonsense",), "No such option"),
         (("paths", "--nonsense"), "No such option"),
@@ -219,6 +219,6 @@ def test_shells_can_complete_names_without_importing_commands(
     hermes: Hermes, install: Install
 ) -> None:
     install("hermes-plugin-chatty", {"patter": "missing_module:command"})
-    result = hermes(_HERMES_COMPLETE="bash_complete", COMP_WORDS="hermes pa", COMP_CWORD="1")
+    result = hermes(_HERMES_COMPLETE="bash_complete", COMP_WORDS="hermes pat", COMP_CWORD="1")
     assert result.stdout.split() == ["plain,patter", "plain,paths"]
     assert result.stderr == ""

@@ -132,19 +132,3 @@ def test_a_running_gateway_forgets_what_is_discarded(tmp_path: Path, hermes: Her
 
     assert run(play()) == ["wait", "keep me"]
     assert listed(hermes, "--waiting") == []
-
-
-def test_who_was_denied(tmp_path: Path, hermes: Hermes) -> None:
-    assert hermes("inbox", "denied").stdout == "Nobody was denied.\n"
-
-    async def play() -> None:
-        platform = ScriptedPlatform(allow_all=False)
-        async with gateway(tmp_path / "home", platform, ScriptedAgent()):
-            await platform.say("let me in", user="stranger")
-
-    run(play())
-    (row,) = json.loads(hermes("inbox", "denied", "--json").stdout)
-    assert (row["sender_id"], row["chat_id"], row["count"]) == ("stranger", "c1", 1)
-    text = hermes("inbox", "denied").stdout
-    assert "stranger" in text
-    assert "let me in" not in text
