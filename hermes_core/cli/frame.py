@@ -33,7 +33,13 @@ def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> 
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--profile", metavar="NAME", default="default", help="Use the profile NAME.")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    default="default",
+    envvar="HERMES_PROFILE",
+    help="Use the profile NAME.",
+)
 @click.option(
     "--version",
     is_flag=True,

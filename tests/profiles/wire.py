@@ -39,7 +39,8 @@ class NoSettings(Settings):
 class Wire:
     """A plugin with the platform `wire`. A bot's own id is the beginning of its token, up to "-".
 
-    `people` are the ids behind names, `connected` the tokens of the logins in order, `sent` what arrived: (own id, chat, text).
+    `people` are the ids behind names, `connected` the tokens of the logins in order, `sent` what
+    arrived: (own id, chat, text).
     """
 
     def __init__(self, name: str = "wire") -> None:
