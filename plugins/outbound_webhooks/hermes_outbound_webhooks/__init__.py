@@ -31,7 +31,7 @@ def settings() -> list[Section]:
     """``[[hooks.outbound]]``."""
     from hermes_core.services import Section
     from hermes_core.settings import TableArray
-    from hermes_outbound_webhooks.settings import SECTION, TargetSettings
+    from hermes_outbound_webhooks.targets import SECTION, TargetSettings
 
     return [Section(SECTION, TableArray(TargetSettings))]
 
@@ -56,7 +56,7 @@ def services() -> list[Service]:
 def describe(scope: ProfileScope) -> list[Description]:
     """The targets, each with what `hermes hooks list` says of it."""
     from hermes_core.services import Description
-    from hermes_outbound_webhooks.settings import targets_of
+    from hermes_outbound_webhooks.targets import targets_of
 
     return [
         Description(target.name, tuple(target.events), target.line())

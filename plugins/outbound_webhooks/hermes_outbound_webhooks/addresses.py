@@ -93,9 +93,15 @@ def check_address(address: Address, *, allow_private: bool) -> None:
     if isinstance(address, IPv6Address) and address.scope_id is not None:
         raise BadAddress(f"{address} names a network interface")
     for one in (address, *_inside(address)):
-        if one in _METADATA or any(one in network for network in _NEVER if network.version == one.version):
+        if one in _METADATA or any(
+            one in network for network in _NEVER if network.version == one.version
+        ):
             raise BadAddress(f"{address} is a link-local or metadata address")
-        if one.is_multicast or one.is_unspecified or (one.is_reserved and not (one.is_loopback or _is_nat64(one))):
+        if (
+            one.is_multicast
+            or one.is_unspecified
+            or (one.is_reserved and not (one.is_loopback or _is_nat64(one)))
+        ):
             raise BadAddress(f"{address} is no address of a host")
         if not one.is_global and not _is_nat64(one) and not allow_private:
             raise BadAddress(_private(str(address)))

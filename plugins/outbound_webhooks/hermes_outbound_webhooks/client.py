@@ -26,7 +26,7 @@ from hermes_outbound_webhooks.addresses import (
 from hermes_outbound_webhooks.retry import Outcome, judge
 
 if TYPE_CHECKING:
-    from hermes_outbound_webhooks.settings import Target
+    from hermes_outbound_webhooks.targets import Target
 
 USER_AGENT = "Hermes-Outbound-Webhook"
 MAX_ANSWER = 65_536
@@ -105,8 +105,10 @@ class Client:
         # Behind a proxy only the proxy's own address is resolved here, and the operator chose it.
         allow_private = target.settings.allow_private or bool(proxy)
         self._resolver = CheckedResolver(allow_private=allow_private, lookup=lookup)
+        if tls is None:
+            tls = ssl.create_default_context()
         connector = aiohttp.TCPConnector(
-            resolver=self._resolver, use_dns_cache=False, limit=0, ssl=tls or True
+            resolver=self._resolver, use_dns_cache=False, limit=0, ssl=tls
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -120,9 +122,7 @@ class Client:
         """One attempt. Raises nothing; the reason of a failure names no part of the url."""
         try:
             # aiohttp resolves names only: a literal address has to be judged here, as it is used.
-            check_host(
-                self._url.raw_host or "", allow_private=self._target.settings.allow_private
-            )
+            check_host(self._url.raw_host or "", allow_private=self._target.settings.allow_private)
             return await self._post(body, headers)
         except BadAddress as error:
             return Outcome("failed", str(error))

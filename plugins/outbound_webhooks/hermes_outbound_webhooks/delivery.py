@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from hermes_outbound_webhooks.document import document, facts_of
 from hermes_outbound_webhooks.retry import Outcome, pause
-from hermes_outbound_webhooks.settings import Target
+from hermes_outbound_webhooks.targets import Target
 from hermes_outbound_webhooks.signing import sign
 
 log = logging.getLogger(__name__)

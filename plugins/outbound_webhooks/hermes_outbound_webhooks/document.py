@@ -64,7 +64,9 @@ def document(
             "cwd": _cwd(),
             "extra": extra,
             "delivery_id": delivery_id,
-            "timestamp": datetime.fromtimestamp(created_at, UTC).isoformat(timespec="milliseconds")[:-6]
+            "timestamp": datetime.fromtimestamp(created_at, UTC).isoformat(timespec="milliseconds")[
+                :-6
+            ]
             + "Z",
         }
     )

@@ -14,7 +14,7 @@ import msgspec
 from hermes_core.errors import HermesError
 from hermes_core.services import Schema, Tables
 from hermes_outbound_webhooks.delivery import Delivery
-from hermes_outbound_webhooks.settings import Target
+from hermes_outbound_webhooks.targets import Target
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +137,7 @@ class DurableBacklog:
     def waiting(self) -> int:
         return max(self._waiting, len(self._batch))
 
-    def _due(
-        self, tx: sqlite3.Connection, now: float
-    ) -> tuple[list[Delivery], int, float | None]:
+    def _due(self, tx: sqlite3.Connection, now: float) -> tuple[list[Delivery], int, float | None]:
         self._expire(tx, now)
         found = tx.execute(
             f"SELECT {_COLUMNS} FROM webhook_delivery WHERE target = ?"  # noqa: S608

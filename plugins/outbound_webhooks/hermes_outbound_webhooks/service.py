@@ -13,7 +13,7 @@ from hermes_core.services import DURABLE_HOOKS, DurableEvent, EventCursor, Servi
 from hermes_outbound_webhooks import durable
 from hermes_outbound_webhooks.delivery import Delivery, MemoryBacklog, Worker
 from hermes_outbound_webhooks.document import facts_of, tool_of
-from hermes_outbound_webhooks.settings import Target, targets_of
+from hermes_outbound_webhooks.targets import Target, targets_of
 
 if TYPE_CHECKING:
     from hermes_outbound_webhooks.client import Client
@@ -145,9 +145,7 @@ class Webhooks:
         while True:
             await cursor.wait()
             while events := await cursor.read():
-                rows = [
-                    row for event in events for row in self._rows(event)
-                ]
+                rows = [row for event in events for row in self._rows(event)]
                 last = events[-1].sequence
                 await self._context.tables.write(
                     lambda tx, rows=rows, last=last: self._take_over(tx, cursor, rows, last)  # type: ignore[misc]
@@ -232,9 +230,7 @@ class Webhooks:
         for name in self._memory:
             ended = self._workers[name].ended
             rows += [
-                delivery.row(name)
-                for delivery in ended
-                if not failed or delivery.state == "failed"
+                delivery.row(name) for delivery in ended if not failed or delivery.state == "failed"
             ]
         rows.sort(key=lambda row: row["created_at"], reverse=True)
         return rows[:LISTED]

@@ -129,7 +129,11 @@ def make_target(settings: TargetSettings, source: SecretSource) -> Target:
     if place.scheme == "http":
         notes.append("not encrypted: the url is http")
     try:
-        secrets, headers, refused = _secrets(settings, source, notes), _headers(settings, source), ""
+        secrets, headers, refused = (
+            _secrets(settings, source, notes),
+            _headers(settings, source),
+            "",
+        )
     except _Missing as error:
         secrets, headers, refused = (), {}, str(error)
     events = {hook_of(event): event for event in settings.events}
