@@ -32,7 +32,8 @@ _MAX_FILE = 128 << 20
 
 class ChannelCursor(msgspec.Struct, kw_only=True):
     """One channel. `floor` is about when the account came to it: nothing older is asked for. `at`
-    is the date up to which everything has been handled; `ids` are those handled since, by their dates."""
+    is the date up to which everything has been handled; `ids` are those handled lately, with their
+    dates."""
 
     floor: int
     at: int = 0

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from hermes_buzz.events import Kind
 from hermes_buzz.testing.people import is_authentic
 
 if TYPE_CHECKING:
     from hermes_buzz.testing.relay import BuzzRelay, Room
 
 Json = dict[str, Any]
+AUTH_WINDOW = 60
 
 
 class HttpBridge:
@@ -64,7 +66,7 @@ class HttpBridge:
             return web.json_response({"error": "auth-required"}, status=401)
         tags = {tag[0]: tag[1] for tag in event["tags"]}
         right = (
-            event["kind"] == 27235
+            event["kind"] == Kind.HTTP_AUTH
             and tags.get("u") == f"{self._relay.http_url}/query"
             and tags.get("method") == "POST"
             and tags.get("payload") == hashlib.sha256(body).hexdigest()
@@ -78,7 +80,7 @@ class HttpBridge:
         return web.json_response(found)
 
     def _is_fresh(self, event: Json) -> bool:
-        fresh = event["id"] not in self._used and abs(event["created_at"] - self._relay.now()) <= 60
+        fresh = event["id"] not in self._used and self._relay.is_now(event)
         self._used.add(event["id"])
         return fresh
 
@@ -143,7 +145,7 @@ class HttpBridge:
 
     def _may(self, request: web.Request, verb: str, digest: str) -> bool:
         event = _signed(request, urlsafe=True)
-        if event is None or event["kind"] != 24242 or not event["content"]:
+        if event is None or event["kind"] != Kind.UPLOAD_AUTH or not event["content"]:
             return False
         tags = {tag[0]: tag[1] for tag in event["tags"]}
         now = self._relay.now()
@@ -151,8 +153,8 @@ class HttpBridge:
             tags.get("t") == verb
             and tags.get("x") == digest
             and tags.get("server") == request.host
-            and now < int(tags.get("expiration", "0")) <= event["created_at"] + 60
-            and -60 <= event["created_at"] - now <= 5
+            and now < int(tags.get("expiration", "0")) <= event["created_at"] + AUTH_WINDOW
+            and self._relay.is_now(event)
         )
 
 

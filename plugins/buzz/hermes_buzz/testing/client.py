@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import WSMsgType, web
 
+from hermes_buzz.events import Kind
 from hermes_buzz.testing.people import is_authentic
 
 if TYPE_CHECKING:
     from hermes_buzz.testing.relay import BuzzRelay
 
 Json = dict[str, Any]
+TOLERANCE = 900
+MAX_CONTENT = 65536
 PRIVATE_KINDS = {44100, 44101, 1059}
 REFERRING = {9, 40002, 45003, 40003, 7}
 
@@ -104,10 +107,10 @@ class Client:
         tags = {tag[0]: tag[1] for tag in event["tags"]}
         right = (
             is_authentic(event)
-            and event["kind"] == 22242
+            and event["kind"] == Kind.CLIENT_AUTH
             and tags.get("challenge") == self._challenge
             and tags.get("relay", "").rstrip("/") == self._relay.url
-            and abs(event["created_at"] - self._relay.now()) <= 60
+            and self._relay.is_now(event)
         )
         reason = faults.auth_reason or ("" if right else "auth-required: verification failed")
         if not reason:
@@ -142,14 +145,14 @@ class Client:
         relay = self._relay
         if relay.proactive and not self.key:
             return "auth-required: not authenticated"
-        if abs(event["created_at"] - relay.now()) > 900:
+        if abs(event["created_at"] - relay.now()) > TOLERANCE:
             return "invalid: event timestamp too far from server time"
         channels = [tag[1] for tag in event["tags"] if tag[0] == "h"]
         for channel in channels:
             room = relay.rooms.get(channel)
             if room is not None and self.key and self.key not in room.members:
                 return "restricted: not a channel member"
-        if len(event["content"].encode()) > 65536:
+        if len(event["content"].encode()) > MAX_CONTENT:
             return "invalid: content too long"
         targets = [tag[1] for tag in event["tags"] if tag[0] == "e"]
         if event["kind"] in REFERRING and targets:

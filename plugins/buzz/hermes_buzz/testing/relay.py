@@ -12,7 +12,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from hermes_buzz.testing.bridge import HttpBridge
+from hermes_buzz.testing.bridge import AUTH_WINDOW, HttpBridge
 from hermes_buzz.testing.client import Client
 from hermes_buzz.testing.faults import Faults
 from hermes_buzz.testing.people import Person, sdk
@@ -95,6 +95,10 @@ class BuzzRelay:
     def now(self) -> int:
         """The relay's time."""
         return int(self.wall() + self.faults.clock)
+
+    def is_now(self, event: Json) -> bool:
+        """Whether an event is dated closely enough to authenticate somebody."""
+        return bool(abs(event["created_at"] - self.now()) <= AUTH_WINDOW)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if self.faults.refuse:

@@ -1,0 +1,157 @@
+"""Files: described by messages, fetched from the relay alone, stored with authorization."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import sha256
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hermes_buzz.bridge import MAX_FILE, Bridge, media_hash
+from hermes_buzz.events import Event
+from hermes_buzz.incoming import MAX_ATTACHMENTS, attachments_of
+from hermes_buzz.keys import LocalSigner
+from hermes_buzz.testing import BuzzRelay, Person, Witness, talking
+from hermes_buzz.trouble import RelayError
+from hermes_core import AgentEvent, Attach, Text, Turn
+from hermes_core.testing import ScriptedAgent
+
+ORIGIN = "https://r.example"
+A, B = "a" * 64, "b" * 64
+
+
+def imeta(*facts: str) -> tuple[str, ...]:
+    return ("imeta", *facts)
+
+
+def event(*tags: tuple[str, ...]) -> Event:
+    return Event(id=A, pubkey=A, created_at=1, kind=9, tags=tags, content="", sig="0" * 128)
+
+
+def test_a_file_of_the_relay_is_an_attachment() -> None:
+    tag = imeta(f"url {ORIGIN}/media/{A}.png", "m image/png", f"x {A}", "size 12", "dim 1x1")
+    (found,) = attachments_of(event(tag), ORIGIN)
+    assert (found.ref, found.name) == (f"{ORIGIN}/media/{A}.png", f"{A}.png")
+    assert (found.media_type, found.size) == ("image/png", 12)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [f"url https://evil.example/media/{A}.png"],
+        [f"url https://r.example.evil.example/media/{A}.png"],
+        [f"url https://r.example@evil.example/media/{A}.png"],
+        [f"url http://r.example/media/{A}.png"],
+        [f"url {ORIGIN}/media/../api/{A}.png"],
+        [f"url {ORIGIN}/media/{A}.png?x=https://evil.example"],
+        [f"url {ORIGIN}/media/short.png"],
+        [f"url {ORIGIN}/media/{A}.png", f"x {B}"],
+        [f"url {ORIGIN}/media/{A}.png", f"size {MAX_FILE + 1}"],
+        ["m image/png"],
+        [],
+    ],
+)
+def test_anything_else_is_left_to_the_text(facts: list[str]) -> None:
+    assert attachments_of(event(imeta(*facts)), ORIGIN) == ()
+
+
+def test_a_message_has_few_attachments() -> None:
+    tags = [imeta(f"url {ORIGIN}/media/{number:064x}.png") for number in range(9)]
+    assert len(attachments_of(event(*tags, tags[0]), ORIGIN)) == MAX_ATTACHMENTS
+
+
+def test_the_hash_is_in_the_address() -> None:
+    assert media_hash(f"{ORIGIN}/media/{A}.tar", ORIGIN) == A
+    assert media_hash(f"{ORIGIN}/media/{A}", ORIGIN) == A
+
+
+def bridged(test: Callable[[BuzzRelay, Bridge], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20), BuzzRelay() as relay, aiohttp.ClientSession() as http:
+            signer = LocalSigner("5".zfill(64))
+            bridge = Bridge(http, url=relay.http_url, signer=signer, owner=None, wall=relay.wall)
+            await test(relay, bridge)
+
+    asyncio.run(limited())
+
+
+def test_a_file_comes_back_as_it_was_stored() -> None:
+    async def test(relay: BuzzRelay, bridge: Bridge) -> None:
+        blob = await bridge.upload(b"content", "text/plain")
+        assert blob.sha256 == sha256(b"content").hexdigest()
+        assert await bridge.download(blob.url) == b"content"
+
+    bridged(test)
+
+
+def test_a_file_that_is_not_what_was_described_is_refused() -> None:
+    async def test(relay: BuzzRelay, bridge: Bridge) -> None:
+        relay.bridge.files[A] = (b"something else", "text/plain")
+        with pytest.raises(RelayError, match="not the one"):
+            await bridge.download(f"{relay.http_url}/media/{A}.bin")
+
+    bridged(test)
+
+
+def test_a_file_that_is_too_large_is_not_read_to_its_end() -> None:
+    async def test(relay: BuzzRelay, bridge: Bridge) -> None:
+        blob = await bridge.upload(b"x" * 1000, "text/plain")
+        with pytest.raises(RelayError, match="more than 999 bytes"):
+            await bridge.download(blob.url, limit=999)
+
+    bridged(test)
+
+
+def test_nothing_is_asked_of_other_hosts() -> None:
+    async def test(relay: BuzzRelay, bridge: Bridge) -> None:
+        with pytest.raises(RelayError, match="not a file of this relay"):
+            await bridge.download(f"http://127.0.0.1:1/media/{A}.bin")
+        assert relay.bridge.downloads == 0
+
+    bridged(test)
+
+
+def test_a_wrong_clock_is_named_as_the_reason_of_a_refusal() -> None:
+    async def test(relay: BuzzRelay, bridge: Bridge) -> None:
+        relay.faults.clock = -200
+        with pytest.raises(RelayError, match=r"20[01] s ahead"):
+            await bridge.query([{"kinds": [39002]}])
+
+    bridged(test)
+
+
+def test_an_answer_brings_its_file_and_nothing_is_fetched_unasked(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        picture = tmp_path / "home" / "picture.png"
+
+        async def answer(turn: Turn) -> AsyncIterator[AgentEvent]:
+            yield Text("look")
+            yield Attach(path=str(picture), media_type="image/png")
+
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            relay.bridge.files[A] = (b"", "image/png")
+            tag = imeta(f"url {relay.http_url}/media/{A}.png", "m image/png")
+            witness = Witness()
+            agent = ScriptedAgent(answer)
+            home = tmp_path / "home"
+            home.mkdir()
+            picture.write_bytes(b"png")
+            async with talking(
+                home, relay, bot, witness, allowed=(alice,), agent=agent, more="streaming = false"
+            ):
+                await relay.say(alice, direct, "see", tags=[tag])
+                said = await relay.next_event(bot)
+                assert said["content"].startswith("look")
+            assert relay.bridge.downloads == 0
+            assert len(witness.received) == 1
+
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await test()
+
+    asyncio.run(limited())
