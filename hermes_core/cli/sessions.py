@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
+from hermes_core.cli.state import exists, reading, when
 from hermes_core.errors import HermesError
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ def sessions() -> None:
 @click.pass_obj
 def list_sessions(invocation: Invocation, json: bool) -> None:
     """List the sessions, the latest first."""
-    rows = [] if not _exists(invocation) else _list(_open(invocation))
+    rows: list[dict[str, Any]] = []
+    if exists(invocation):
+        with reading(invocation) as database:
+            rows = _list(database)
     emit(rows, json, _human_list)
 
 
@@ -36,20 +39,11 @@ def list_sessions(invocation: Invocation, json: bool) -> None:
 def show(invocation: Invocation, session: str, json: bool) -> None:
     """Show the transcript of a session: its id, the beginning of it, or its key. Default: the
     latest."""
-    if not _exists(invocation):
+    if not exists(invocation):
         raise HermesError("there are no sessions yet")
-    found = _show(_open(invocation), session)
+    with reading(invocation) as database:
+        found = _show(database, session)
     emit(found, json, _human_show)
-
-
-def _exists(invocation: Invocation) -> bool:
-    return invocation.home.database(invocation.profile).exists()
-
-
-def _open(invocation: Invocation) -> pw.SqliteDatabase:
-    from hermes_core.store import open_read_only
-
-    return open_read_only(invocation.home.database(invocation.profile))
 
 
 def _list(database: pw.SqliteDatabase) -> list[dict[str, Any]]:
@@ -121,7 +115,7 @@ def _human_list(rows: list[dict[str, Any]]) -> None:
     table(
         ("SESSION", "MESSAGES", "WAITING", "ACTIVE", "KEY"),
         [
-            (row["id"], row["messages"], row["waiting"], _time(row["active_at"]), row["key"])
+            (row["id"], row["messages"], row["waiting"], when(row["active_at"]), row["key"])
             for row in rows
         ],
     )
@@ -131,8 +125,4 @@ def _human_show(session: dict[str, Any]) -> None:
     click.echo(f"session {session['id']} ({session['key']})")
     for line in session["transcript"]:
         who = "agent" if line["role"] == "assistant" else line["sender"]
-        click.echo(f"[{_time(line['created_at'])}] {who}: {line['text']}")
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        click.echo(f"[{when(line['created_at'])}] {who}: {line['text']}")

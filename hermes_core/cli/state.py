@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import peewee as pw
-
 from hermes_core.cli.streams import one_line
 from hermes_core.errors import ControlError, HermesError
-from hermes_core.store.database import cannot_use, open_read_only
 
 if TYPE_CHECKING:
+    import peewee as pw
+
     from hermes_core.cli.invocation import Invocation
     from hermes_core.repair import Action, What
 
@@ -26,6 +24,12 @@ _EXCERPT = 60
 @contextmanager
 def reading(invocation: Invocation) -> Iterator[pw.SqliteDatabase]:
     """The profile's database, read-only. Raises StoreError when it is not there or unusable."""
+    import sqlite3
+
+    import peewee as pw
+
+    from hermes_core.store.database import cannot_use, open_read_only
+
     path = invocation.home.database(invocation.profile)
     database = open_read_only(path)
     try:

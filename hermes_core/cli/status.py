@@ -15,6 +15,8 @@ EXIT_NOT_RUNNING = 3
 """The gateway does not run (the LSB's code for a service that is stopped)."""
 EXIT_UNRESPONSIVE = 4
 """A gateway holds the home but does not answer."""
+ANSWER_LIMIT = 3.0
+"""Seconds that a gateway gets to answer before it counts as unresponsive."""
 
 
 @click.command()
@@ -39,7 +41,7 @@ def _facts(invocation: Invocation) -> tuple[dict[str, Any], int]:
     if found is None:
         return {"state": "stopped", "home": str(home.state_root)}, EXIT_NOT_RUNNING
     try:
-        answer = request(home.state_root, "status")
+        answer = request(home.state_root, "status", ANSWER_LIMIT)
     except ControlError as error:
         return {
             "state": "unresponsive",
@@ -75,6 +77,7 @@ def _human_profile(profile: dict[str, Any]) -> None:
         reason = f" ({account['reason']})" if account["reason"] else ""
         click.echo(f"  account {name}: {account['state']}{reason}")
     click.echo(f"  running turns: {len(profile['running_turns'])}")
+    click.echo(f"  waiting messages: {profile['waiting']}")
     if profile["abandoned_turns"]:
         click.echo(f"  turns left behind: {', '.join(profile['abandoned_turns'])}")
     for what in ("received", "turns", "deliveries"):
