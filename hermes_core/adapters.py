@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from hermes_core import hookspecs as specs
 from hermes_core.authorization import AccessList
@@ -14,7 +14,7 @@ from hermes_core.budget import Budget
 from hermes_core.errors import AccountFailed, ConfigError, NotReady, OutcomeUnknown, PluginError
 from hermes_core.events import PlatformInfo
 from hermes_core.identity_locks import IdentityLock, lock_directory
-from hermes_core.messages import Address, ChatKind, Inbound, Outbound, Receipt, Received
+from hermes_core.messages import Address, Attachment, ChatKind, Inbound, Outbound, Receipt, Received
 from hermes_core.plugins import normalizer
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 MAX_PAUSE = 60.0
 """Seconds between two attempts to connect at most; the first pause is one second, each next twice
 as long. A connection that lasts as long as this begins the count anew."""
+
+FETCH_PATIENCE = 30.0
+"""Seconds that a fetch waits for its account to be connected: after a start, for instance."""
 
 State = Literal["new", "connecting", "connected", "waiting", "failed", "stopped"]
 Receive = Callable[[Inbound, AccessList, str], Awaitable[Received]]
@@ -168,6 +171,18 @@ class Account:
             await self._calls.call(specs.set_typing, address=address, active=active)
         except Exception as error:
             log.debug("typing was not shown: %s", error, extra={"account": self.name})
+
+    async def fetch(self, attachment: Attachment, target: BinaryIO, limit: int) -> None:
+        """Have the content of a file written to `target`. Raises whatever goes wrong."""
+        if not self._calls.has(specs.fetch_attachment):
+            raise PluginError("this platform cannot fetch files", where=self.name)
+        async with asyncio.timeout(FETCH_PATIENCE):
+            while not self.connected and not self._over:
+                await self._live.wait()
+        call = self._calls.call(
+            specs.fetch_attachment, attachment=attachment, target=target, limit=limit
+        )
+        await call
 
     async def attach(self, channel: Channel) -> None:
         """Let the adapter serve a local client. Raises PluginError when it has no use for one."""

@@ -21,6 +21,8 @@ from hermes_core import hookkinds
 from hermes_core.hookkinds import Spec
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from hermes_core.agents import AgentType
     from hermes_core.checks import Check
     from hermes_core.events import (
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
         TurnEnd,
         TurnInfo,
     )
-    from hermes_core.messages import Address, Outbound, Receipt, Sender
+    from hermes_core.messages import Address, Attachment, Outbound, Receipt, Sender
     from hermes_core.platforms import Channel, Platform
     from hermes_core.profiles import ProfileScope
     from hermes_core.services import Description, Schema, Section, Service
@@ -200,6 +202,16 @@ def resolve_user_ids(names: tuple[str, ...]) -> dict[str, str]:
     the one that a name led to before: names can change hands.
     """
     raise NotImplementedError
+
+
+@hookkinds.adapter(since="1.0", limit=120.0)
+def fetch_attachment(attachment: Attachment, target: BinaryIO, limit: int) -> None:
+    """Write the content of `attachment` to `target`, which has `write` and nothing else.
+
+    Called when the event was granted and committed; once more before its turn if that failed.
+    Writing more than `limit` bytes raises ValueError. Raise anything when the file cannot be had:
+    the agent is told.
+    """
 
 
 # ── decide ────────────────────────────────────────────────────────────────────────────────────────

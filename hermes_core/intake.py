@@ -26,6 +26,7 @@ from hermes_core.store import Store, Tx, inbox, outbox, sessions, turns
 from hermes_core.text import encode_clean
 
 if TYPE_CHECKING:
+    from hermes_core.attachments import Attachments
     from hermes_core.authorization import Admitted
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
@@ -88,6 +89,7 @@ class Intake:
         commands: Commands,
         lanes: Lanes,
         delivery: Delivery,
+        attachments: Attachments,
         wall: Callable[[], float],
     ) -> None:
         self._scope = scope
@@ -97,6 +99,7 @@ class Intake:
         self._commands = commands
         self._lanes = lanes
         self._delivery = delivery
+        self._attachments = attachments
         self._wall = wall
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[outbox.Chat] = set()
@@ -119,7 +122,7 @@ class Intake:
         """Submit the write of an event. The order of calls is the order of the commits."""
         plan = self._plan(admitted, key, payload)
         return self._store.write(
-            lambda tx: self._write(tx, plan), lambda result: self._committed(plan, result)
+            lambda tx: self._write(tx, plan), lambda result: self._committed(plan, result, admitted)
         )
 
     def tell(self, event: Inbound, key: str, text: str) -> None:
@@ -236,7 +239,7 @@ class Intake:
 
     # ── after the commit ─────────────────────────────────────────────────────────────────────────
 
-    def _committed(self, plan: _Plan, result: Result) -> None:
+    def _committed(self, plan: _Plan, result: Result, admitted: Admitted[Inbound]) -> None:
         """Called by the store on the event loop, in the order of the commits."""
         if result.stored.outcome != "accepted":
             return
@@ -244,6 +247,7 @@ class Intake:
         if result.ended is not None:
             self._tell_end(result.ended, plan.event.address)
         if result.waits:
+            self._attachments.begin(admitted)
             self._wait(plan, sequence)
         if result.effect is not None:
             self._act(key, plan.event, result.effect)
@@ -256,7 +260,8 @@ class Intake:
     def _wait(self, plan: _Plan, sequence: int) -> None:
         key = plan.arrival.session_key
         self._lanes.committed(key, sequence)
-        if plan.busy == "steer" and isinstance(plan.event, Message):
+        if _can_be_steered(plan):
+            assert isinstance(plan.event, Message)
             message = turn_message(plan.event, sequence, plan.arrival.received_at)
             self._lanes.offer(key, message, plan.event, admin=plan.admin)
         if self._draining:
@@ -302,6 +307,12 @@ class Intake:
             self._delivery.tell(reply, f"/{call.command.name} failed; the log says why.", "error")
             return
         self._delivery.tell(reply, text)
+
+
+def _can_be_steered(plan: _Plan) -> bool:
+    """A message with files is a turn of its own: a turn that runs could not read them."""
+    event = plan.event
+    return plan.busy == "steer" and isinstance(event, Message) and not event.attachments
 
 
 def turn_message(event: Message, sequence: int, received_at: float) -> TurnMessage:

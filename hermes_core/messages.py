@@ -38,16 +38,19 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that came with a message, not fetched yet.
+    """A file that came with a message.
 
     `ref` is the adapter's own handle, given back to its `fetch_attachment`; `size` is in bytes as
-    the network states it, None if it does not.
+    the network states it, None if it does not. The core fills in the rest: agents find the content
+    at `path`, a file of the profile's, or a `problem` that says why it could not be had.
     """
 
     ref: str
     name: str = ""
     media_type: str = "application/octet-stream"
     size: int | None = None
+    path: str = ""
+    problem: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):

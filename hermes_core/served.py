@@ -13,6 +13,7 @@ from hermes_core import hookspecs as specs
 from hermes_core.accounts import Accounts
 from hermes_core.adapters import Account
 from hermes_core.admission import Admission
+from hermes_core.attachments import Attachments
 from hermes_core.authorization import Gate
 from hermes_core.commands import Call, Command, Commands, require_known_commands
 from hermes_core.conversation import COMMANDS
@@ -99,6 +100,7 @@ class ServedProfile:
         self.commands.add((*COMMANDS, *self._own_commands()))
         self.pairings = PairingBook(self.store, wall)
         self.gate = Gate(hooks, scope, self.pairings)
+        attachments = Attachments(scope.state_dir / "attachments", self.accounts.get, self._spawn)
         self.intake = Intake(
             scope=scope,
             store=self.store,
@@ -107,6 +109,7 @@ class ServedProfile:
             commands=self.commands,
             lanes=self.lanes,
             delivery=self.delivery,
+            attachments=attachments,
             wall=wall,
         )
         self.admission = Admission(
@@ -127,6 +130,7 @@ class ServedProfile:
             durable=self.durable,
             delivery=self.delivery,
             accounts=self.accounts,
+            attachments=attachments,
             agent=self._agent,
             perform=self.intake.perform,
             freed=self.lanes.freed,
@@ -235,6 +239,8 @@ class ServedProfile:
             settings = self.settings.account(account.platform.name, account.settings.account)
             if settings is not None and settings.settings == account.settings.settings:
                 account.change(settings)
+                if account.access.unresolved and account.connected:
+                    self._spawn(account.resolve(), f"resolve names for {account.name}")
         for name in list(self._agents):
             if old.agent.tables.get(name) != self.settings.agent.tables.get(name):
                 del self._agents[name]

@@ -43,6 +43,7 @@ from hermes_core.text import clean
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from hermes_core.attachments import Attachments
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store
@@ -157,6 +158,7 @@ class Turns:
         delivery: Delivery,
         spool: Spool,
         accounts: Accounts,
+        attachments: Attachments,
         agent: Callable[[Address], Agent[Settings] | None],
         perform: Callable[[Admitted[Inbound], str, int], Awaitable[None]],
         freed: Callable[[int], None],
@@ -175,6 +177,7 @@ class Turns:
         self._delivery = delivery
         self._spool = spool
         self._accounts = accounts
+        self._attachments = attachments
         self._agent = agent
         self._perform = perform
         self._freed = freed
@@ -244,7 +247,7 @@ class Turns:
     async def _run(
         self, lane: Lane, taken: turns.Taken, messages: Sequence[Admitted[Message]]
     ) -> None:
-        job = self._job(taken, [admitted.event for admitted in messages])
+        job = self._job(taken, [await self._attachments.of(admitted) for admitted in messages])
         watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
         watch.begin(_new_session(taken, job.info))
         started = asyncio.get_running_loop().time()

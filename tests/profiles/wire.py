@@ -6,11 +6,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from hermes_core import (
     Adapter,
     Agent,
     AgentType,
+    Attachment,
     Message,
     Outbound,
     Platform,
@@ -39,12 +41,14 @@ class NoSettings(Settings):
 class Wire:
     """A plugin with the platform `wire`. A bot's own id is the beginning of its token, up to "-".
 
-    `people` are the ids behind names, `connected` the tokens of the logins in order, `sent` what
-    arrived: (own id, chat, text).
+    `people` are the ids behind names, `files` the contents of attachments by ref. `connected` are
+    the tokens of the logins in order, `fetched` refs, `sent` what arrived: (own id, chat, text).
     """
 
     def __init__(self, name: str = "wire") -> None:
         self.name = name
+        self.files: dict[str, bytes | Exception] = {}
+        self.fetched: list[str] = []
         self.people: dict[str, str] = {}
         self.connected: list[str] = []
         self.sent: list[tuple[str, str, str]] = []
@@ -69,6 +73,7 @@ class Wire:
         mentions_me: bool = True,
         is_bot: bool = False,
         name: str = "",
+        attachments: tuple[Attachment, ...] = (),
     ) -> Received:
         """Let a person say something to the bot of an account."""
         context = self.contexts[profile, account]
@@ -78,6 +83,7 @@ class Wire:
             event_id=f"e{next(self._events)}",
             text=text,
             mentions_me=mentions_me,
+            attachments=attachments,
         )
         return await context.receive(event)
 
@@ -110,6 +116,14 @@ def _adapter(wire: Wire) -> type[Adapter[WireSettings]]:
             wire.contexts[self.context.scope.name, self.context.account] = self.context
             await wire.tell()
             return token.partition("-")[0]
+
+        @hookimpl
+        async def fetch_attachment(self, attachment: Attachment, target: BinaryIO) -> None:
+            wire.fetched.append(attachment.ref)
+            content = wire.files[attachment.ref]
+            if isinstance(content, Exception):
+                raise content
+            target.write(content)
 
         @hookimpl
         async def resolve_user_ids(self, names: tuple[str, ...]) -> dict[str, str]:
