@@ -15,7 +15,15 @@ from hermes_core.errors import ConfigError
 from hermes_core.gateway import hosted
 from hermes_core.home import Home
 from hermes_core.profiles import identify, read_uuid
-from tests.profiles.wire import Brain, Wire, echo, eventually, wire_section, write_private, write_profile
+from tests.profiles.wire import (
+    Brain,
+    Wire,
+    echo,
+    eventually,
+    wire_section,
+    write_private,
+    write_profile,
+)
 
 Hermes = Callable[..., tuple[int, str]]
 

@@ -286,3 +286,77 @@ def test_secrets_leave_the_environment_and_the_logs(
                 assert "WIRE_TOKEN" not in profile.scope.child_environment()
 
     run(main())
+
+
+@pytest.mark.case("CF-03")
+def test_a_file_that_is_written_slowly_opens_and_closes_nothing_meanwhile(home: Home) -> None:
+    tables = "".join(f"[hooks.unknown{number}]\nkey = {number}\n" for number in range(40))
+
+    async def main() -> None:
+        wire = Wire()
+        whole = '[agent]\nuse = "brain"\n' + tables + wire_section("1")
+        write_profile(home, "default", wire_section("1"), "WIRE_TOKEN=100-secret\n")
+        async with hosted(home, extra=[wire, Brain(echo)], installed=False, settle=0.5) as gateway:
+            default = gateway.profiles["default"]
+            await wire.until(lambda wire: bool(wire.contexts))
+            for number in range(3):
+                text = whole.replace('"1"', f'"1", "{number + 50}"')
+                with home.config_file().open("w") as file:
+                    for line in text.splitlines(keepends=True):
+                        file.write(line)
+                        file.flush()
+                        assert isinstance(await wire.say(user="1"), Accepted)
+                        assert isinstance(await wire.say(user="9"), Denied)
+                        await asyncio.sleep(0.002)
+                await ask(wire, Accepted, user=str(number + 50))
+                assert default.refused == ""
+            assert wire.connected == ["100-secret"]
+
+    run(main())
+
+
+@pytest.mark.case("CF-17")
+def test_settings_of_the_process_change_for_every_profile(home: Home) -> None:
+    async def main() -> None:
+        two(home)
+        gates = {name: asyncio.Event() for name in ("a", "b", "c")}
+        running: list[str] = []
+
+        async def slow(turn: Any) -> str:
+            text = turn.messages[0].text
+            running.append(text)
+            await gates[text].wait()
+            return str(text)
+
+        wire = Wire()
+        async with serving(home, wire, Brain(slow)) as gateway:
+            await wire.until(lambda wire: len(wire.contexts) == 2)
+            original = home.config_file().read_text()
+            home.config_file().write_text(
+                original.replace("[gateway]\n", "[gateway]\nmax_running_turns = 1\n", 1)
+            )
+            work = gateway.profiles["work"]
+            await eventually(lambda: work.settings.gateway.max_running_turns == 1)
+            await wire.say("a", profile="work", user="2", chat="a")
+            await eventually(lambda: running == ["a"])
+            await wire.say("b", profile="default", user="1", chat="b")
+            await wire.say("c", profile="work", user="2", chat="c")
+            await asyncio.sleep(0)
+            assert running == ["a"]
+            home.config_file().write_text(original)
+            await eventually(lambda: sorted(running) == ["a", "b", "c"])
+            for gate in gates.values():
+                gate.set()
+            await wire.until(lambda wire: len(wire.sent) == 3)
+            assert work.status()["settings"] == {
+                "refused": "",
+                "needs_restart": (),
+                "warnings": (),
+            }
+            home.config_file().write_text(
+                original.replace("[gateway]\n", '[gateway]\ndurability = "normal"\n', 1)
+            )
+            default = gateway.profiles["default"]
+            await eventually(lambda: "gateway.durability" in str(default.status()["settings"]))
+
+    run(main())
