@@ -53,7 +53,6 @@ class Connection:
                 Reader(
                     own_id=me.id,
                     username=me.username or "",
-                    other_bots=self._settings.other_bots,
                     address=lambda chat, kind, thread: self._context.address(
                         chat, kind=kind, thread_id=thread
                     ),

@@ -17,7 +17,6 @@ from hermes_core import (
     Sender,
 )
 from hermes_telegram import wire
-from hermes_telegram.settings import OtherBots
 
 Event: TypeAlias = Message | Edited | Reaction | Action
 """What Telegram tells us of: it keeps deletions to itself."""
@@ -48,7 +47,6 @@ class Reader:
 
     own_id: int
     username: str
-    other_bots: OtherBots
     address: MakeAddress
 
     def events(self, update: wire.Update) -> list[Event]:
@@ -71,7 +69,10 @@ class Reader:
         return []
 
     def message(self, items: Sequence[wire.Message]) -> Message | None:
-        """One message, or the items of an album as one. None when it is not for us."""
+        """One message, or the items of an album as one. None when it is not for us.
+
+        That a bot answers us is no mention: two bots would never stop.
+        """
         items = sorted(items, key=lambda item: item.message_id)
         first = items[0]
         sender = _sender(first)
@@ -80,7 +81,7 @@ class Reader:
         if sender is None or not (text or attachments):
             return None
         mentioned = any(self._mentioned(item) for item in items)
-        if self._is_for_another(first, text) or not self._hears(sender, mentioned):
+        if self._is_for_another(first, text):
             return None
         answered = _answered(first)
         return Message(
@@ -106,8 +107,6 @@ class Reader:
         attachments = tuple(_attachments(edited))
         if sender is None or edited.location or not (text or attachments):
             return []  # a live location is edited every few seconds
-        if not self._hears(sender, self._mentioned(edited)):
-            return []
         return [
             Edited(
                 address=self._address(edited),
@@ -140,8 +139,6 @@ class Reader:
             sender = _chat_as_sender(change.actor_chat)
         else:
             return []
-        if not self._hears(sender, mentioned=False):
-            return []
         before = [_emoji(reaction) for reaction in change.old_reaction]
         after = [_emoji(reaction) for reaction in change.new_reaction]
         changes = [(emoji, True) for emoji in before if emoji not in after]
@@ -167,11 +164,6 @@ class Reader:
         if message.is_topic_message and message.message_thread_id is not None:
             thread = str(message.message_thread_id)
         return self.address(str(message.chat.id), _kind(message.chat), thread)
-
-    def _hears(self, sender: Sender, mentioned: bool) -> bool:
-        if not sender.is_bot or self.other_bots == "all":
-            return True
-        return self.other_bots == "mentions" and mentioned
 
     def _text(self, message: wire.Message) -> str:
         return message.text or message.caption or _described(message)

@@ -9,8 +9,6 @@ from typing import Literal
 
 from hermes_core import Secret, Settings
 
-OtherBots = Literal["ignore", "mentions", "all"]
-
 
 class TelegramSettings(Settings):
     """One bot.
@@ -28,7 +26,6 @@ class TelegramSettings(Settings):
     proxy: str = ""
     proxy_auth: Secret | None = None
     pending: Literal["keep", "drop"] = "keep"
-    other_bots: OtherBots = "ignore"
     link_previews: bool = True
     webhook_url: str = ""
     webhook_listen: str = "127.0.0.1:8443"

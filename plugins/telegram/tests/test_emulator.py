@@ -122,17 +122,21 @@ def test_previews_by_edits_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.case("TG-06")
-def test_a_second_poller_conflicts_and_goes(tmp_path: Path) -> None:
-    """The emulator lets only one of two pollers in, as Telegram does."""
+def test_a_second_poller_conflicts_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The emulator lets only one of two pollers in, as Telegram does. They are on two machines."""
 
     async def main() -> None:
         one, two = tmp_path / "one", tmp_path / "two"
         one.mkdir()
         two.mkdir()
         async with asyncio.timeout(LIMIT), emulator() as server:
+            monkeypatch.setenv("HERMES_LOCK_DIR", str(two))
             async with telegram_gateway(two, server.url, ScriptedAgent(), previews=False):
                 await server.say("for two", 11)
                 await server.answered(1)
+                monkeypatch.setenv("HERMES_LOCK_DIR", str(one))
                 async with telegram_gateway(one, server.url, ScriptedAgent(), previews=False):
                     await until(lambda: 409 in server.calls("getUpdates"))
             async with telegram_gateway(one, server.url, ScriptedAgent(), previews=False):

@@ -7,7 +7,6 @@ import pytest
 
 from hermes_core import Action, Address, Edited, Message, Reaction
 from hermes_telegram.inbound import Event, Reader
-from hermes_telegram.settings import OtherBots
 from hermes_telegram.wire import decode_answer, decode_update
 
 ME = {"id": 100, "is_bot": True, "first_name": "Hermes", "username": "hermes_bot"}
@@ -17,11 +16,10 @@ DM = {"id": 7, "type": "private"}
 GROUP = {"id": -1001, "type": "supergroup", "title": "Crew"}
 
 
-def read(kind: str, content: dict[str, Any], other_bots: OtherBots = "ignore") -> list[Event]:
+def read(kind: str, content: dict[str, Any]) -> list[Event]:
     reader = Reader(
         own_id=100,
         username="Hermes_Bot",
-        other_bots=other_bots,
         address=lambda chat, kind, thread: Address(
             platform="telegram", chat_id=chat, kind=kind, thread_id=thread
         ),
@@ -29,9 +27,9 @@ def read(kind: str, content: dict[str, Any], other_bots: OtherBots = "ignore") -
     return reader.events(decode_update(json.dumps({"update_id": 5, kind: content}).encode()))
 
 
-def said(other_bots: OtherBots = "ignore", **content: Any) -> Message | None:
+def said(**content: Any) -> Message | None:
     full = {"message_id": 50, "date": 9, "chat": DM, "from": ANN} | content
-    found = read("message", full, other_bots)
+    found = read("message", full)
     if not found:
         return None
     (message,) = found
@@ -181,23 +179,14 @@ def test_service_messages_say_nothing(service: dict[str, Any]) -> None:
 
 
 @pytest.mark.case("AZ-14")
-def test_other_bots_are_heard_as_the_setting_says() -> None:
+def test_another_bot_is_named_as_one_and_its_answers_are_no_mention() -> None:
     from_bot = {"chat": GROUP, "from": BOT, "text": "hi"}
-    mention = {
-        **from_bot,
-        "text": "@hermes_bot",
-        "entities": [{"type": "mention", "offset": 0, "length": 11}],
-    }
-    reply = from_bot | {"reply_to_message": {"message_id": 1, "chat": GROUP, "from": ME}}
-    assert [said("ignore", **it) for it in (from_bot, mention, reply)] == [None, None, None]
-    heard_mention = said("mentions", **mention)
-    assert heard_mention is not None
-    assert heard_mention.sender.is_bot
-    # A bot that answers us does not mean us: two of them would never stop.
-    assert said("mentions", **reply) is None
-    answered = said("all", **reply)
-    assert answered is not None
-    assert not answered.mentions_me
+    assert heard(**from_bot).sender.is_bot
+    assert not heard(
+        **from_bot, reply_to_message={"message_id": 1, "chat": GROUP, "from": ME}
+    ).mentions_me
+    mention = [{"type": "mention", "offset": 0, "length": 11}]
+    assert heard(**from_bot | {"text": "@hermes_bot", "entities": mention}).mentions_me
 
 
 @pytest.mark.case("AZ-04")

@@ -54,7 +54,7 @@ def intake(core: Core, quiet: Quiet) -> Intake:
     def address(chat: str, kind: object, thread: str | None) -> Address:
         return Address(platform="telegram", chat_id=chat, thread_id=thread)
 
-    reader = Reader(own_id=100, username="me", other_bots="ignore", address=address)
+    reader = Reader(own_id=100, username="me", address=address)
     return Intake(reader, core.receive, Timing(sleep=quiet.sleep))
 
 

@@ -113,7 +113,6 @@ class World:
         reader = Reader(
             own_id=1,
             username="me",
-            other_bots="ignore",
             address=lambda chat, kind, thread: Address(platform="telegram", chat_id=chat),
         )
         intake = Intake(reader, self.receive, timing)
@@ -253,7 +252,7 @@ def test_a_reply_that_never_comes_is_noticed() -> None:
         world = World(server)
         # poll 0 and slack: the only real time in these tests, and the one thing under test.
         timing = Timing(poll=0, slack=0.01, patience=-1.0, sleep=world.sleep)
-        reader = Reader(own_id=1, username="", other_bots="ignore", address=_nowhere)
+        reader = Reader(own_id=1, username="", address=_nowhere)
         poller = Poller(
             server, Intake(reader, world.receive, timing), timing, world.lost.set_result
         )

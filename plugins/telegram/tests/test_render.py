@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core import utf16_length
+from hermes_core.parts import split
 from hermes_telegram.render import Rendered, render
 
 MARKDOWN = st.text(
@@ -113,3 +114,33 @@ def test_deep_nesting_is_text_and_no_error() -> None:
     assert render("> " * 5000 + "x").text.endswith("x")
     assert "x" in render("*" * 5000 + "x" + "*" * 5000).text
     assert "x" in render("[" * 5000 + "x" + "](y)" * 100).text
+
+
+@given(
+    st.lists(st.one_of(MARKDOWN, st.sampled_from(["```", "```py", "x = 1"])), max_size=40).map(
+        "\n".join
+    )
+)
+def test_every_part_of_a_long_text_fits_when_it_is_shown(text: str) -> None:
+    for part in split(text, 200, utf16_length):
+        assert utf16_length(render(part).text) <= 200
+
+
+@pytest.mark.case("DL-03")
+def test_code_that_is_cut_is_code_in_every_part_and_complete() -> None:
+    code = [f"line_{number} = {number}" for number in range(300)]
+    text = "\n".join(["Here it is:", "", "```python", *code, "```", "", "That was it."])
+    parts = [render(part) for part in split(text, 2000, utf16_length)]
+    blocks = [covered for part in parts for kind, covered in shown(part) if kind == "pre"]
+    assert len(blocks) == len(parts)
+    assert "\n".join(blocks).split("\n") == code
+    assert {span.language for part in parts for span in part.spans} == {"python"}
+    assert not any("```" in part.text for part in parts)
+
+
+@pytest.mark.case("DL-01")
+@pytest.mark.parametrize("text", ["😀" * 5000, "a" + "🙂" * 2048])
+def test_parts_are_measured_in_utf16_units_and_lose_nothing(text: str) -> None:
+    parts = [render(part).text for part in split(text, 4096, utf16_length)]
+    assert "".join(parts) == text
+    assert max(map(utf16_length, parts)) <= 4096
