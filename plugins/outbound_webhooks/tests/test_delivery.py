@@ -61,9 +61,7 @@ class Chat:
 
 
 @asynccontextmanager
-async def chat(
-    path: Path, config: str, agent: ScriptedAgent | None = None
-) -> AsyncIterator[Chat]:
+async def chat(path: Path, config: str, agent: ScriptedAgent | None = None) -> AsyncIterator[Chat]:
     platform = ScriptedPlatform()
     plugins = (platform, agent or ScriptedAgent(), hermes_outbound_webhooks)
     async with gateway(path, *plugins, config=config) as running:
