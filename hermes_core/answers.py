@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 
 from hermes_core.messages import (
     AgentEvent,
+    Attach,
     Commentary,
     Final,
     Text,
-    ToolEnd,
     ToolStart,
     Usage,
 )
 
 MAX_ANSWER = 4_000_000
 """Characters of one answer at most. A run that says more is ended: it is a loop, not an answer."""
+MAX_ATTACHMENTS = 20
+"""Files of one answer at most."""
 
 
 class TooMuch(Exception):
@@ -30,9 +32,9 @@ class Answer:
     pieces: list[str] = field(default_factory=list)
     final: str | None = None
     usage: Usage = field(default_factory=Usage)
-    tools: dict[str, str] = field(default_factory=dict)
     said: int = 0
     status: str = ""
+    attachments: list[Attach] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -41,21 +43,23 @@ class Answer:
     def apply(self, event: AgentEvent) -> bool:
         """Take one event in. True when the visible text changed."""
         if isinstance(event, Text):
-            self.pieces.append(event.text)
-            self.said += len(event.text)
-            if self.said > MAX_ANSWER:
-                raise TooMuch
-            return self.final is None and bool(event.text)
+            return self._add(event.text)
         if isinstance(event, Final):
             self.final = event.text
             return True
         if isinstance(event, Usage):
             self.usage = event
+        elif isinstance(event, Attach):
+            self.attachments = [*self.attachments, event][:MAX_ATTACHMENTS]
         elif isinstance(event, Commentary):
             self.status = event.text
         elif isinstance(event, ToolStart):
-            self.tools[event.call_id] = event.name
             self.status = f"Using {event.name} …"
-        elif isinstance(event, ToolEnd):
-            self.tools.pop(event.call_id, None)
         return False
+
+    def _add(self, text: str) -> bool:
+        self.pieces.append(text)
+        self.said += len(text)
+        if self.said > MAX_ANSWER:
+            raise TooMuch
+        return self.final is None and bool(text)

@@ -20,6 +20,7 @@ from hermes_core.events import DeliveryInfo
 from hermes_core.ids import new_id
 from hermes_core.messages import Address, Outbound, OutboundAttachment, OutboundKind
 from hermes_core.parts import split
+from hermes_core.spool import Spool
 from hermes_core.store import outbox
 from hermes_core.store.outbox import Appended, Chat, NewRow, Row
 from hermes_core.text import clean
@@ -79,6 +80,7 @@ class Delivery:
         scope: ProfileScope,
         store: Store,
         hooks: Hooks,
+        spool: Spool,
         link: Callable[[str], Link | None],
         wall: Callable[[], float],
     ) -> None:
@@ -86,6 +88,7 @@ class Delivery:
         self._scope = scope
         self._store = store
         self._hooks = hooks
+        self._spool = spool
         self._link = link
         self._wall = wall
         self._senders: dict[Chat, _Sender] = {}
@@ -103,8 +106,8 @@ class Delivery:
         kind: OutboundKind,
         attachments: tuple[OutboundAttachment, ...] = (),
     ) -> list[NewRow]:
-        """The rows of a text, cut to what the platform takes; files go with the last one. Nothing is
-        stored yet."""
+        """The rows of a text, cut to what the platform takes; files go with the last one. Nothing
+        is stored yet."""
         text = clean(text)
         link = self._link(reply.address.account_key)
         parts = [text]
@@ -171,6 +174,9 @@ class Delivery:
         cut = await self._store.write(outbox.doubt_unfinished)
         if cut:
             log.warning("%d deliveries were cut by a crash; what became of them is unknown", cut)
+        if self._spool.is_used():
+            files = await self._store.write(outbox.files)
+            await asyncio.to_thread(self._spool.sweep, files)
         loop = asyncio.get_running_loop()
         for account, chat_id, left in await self._store.write(lambda tx: outbox.pauses(tx, now)):
             link = self._link(account)
@@ -303,6 +309,8 @@ class Delivery:
 
         following = await self._store.persist(op)
         self._report(row, ended)
+        if row.message.attachments and ended.state == "delivered":
+            await asyncio.to_thread(self._spool.discard, row.message.attachments)
         if following is not None:
             return following.sequence - 1, following
         return (mark if more else row.sequence), None

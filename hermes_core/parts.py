@@ -11,7 +11,8 @@ MAX_CLOSING = 21
 """Room for a line that closes a code block: a line break and a marker of up to 20 characters."""
 SMALLEST_FENCED = 200
 """Below this limit code blocks are cut like any text: there is no room for repairs."""
-_FENCE = re.compile(r" {0,3}(`{3,20}|~{3,20})(?![`~])(.*)")
+_FENCE = re.compile(r" {0,3}(`{3,20}(?=[^`]*$)|~{3,20}(?!~))(.*)")
+"""CommonMark 4.5: what follows the backticks that open a block has none itself."""
 _LONG_TAG = re.compile(
     rf"^( {{0,3}}(?:`{{3,20}}|~{{3,20}})[^`~\n]{{{MAX_TAG}}})[^`\n]+$", re.MULTILINE
 )

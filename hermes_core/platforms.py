@@ -110,6 +110,7 @@ class Platform:
     idempotent: bool
     rate: float | None
     chat_rate: float | None
+    max_attachment: int
     implicit: bool
     hint: str
 
@@ -126,6 +127,7 @@ class Platform:
         idempotent: bool = False,
         rate: float | None = None,
         chat_rate: float | None = None,
+        max_attachment: int = 0,
         implicit: bool = False,
         hint: str = "",
     ) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
@@ -30,6 +31,7 @@ from hermes_core.reload import make_plan
 from hermes_core.repair import Change, Done, apply
 from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
+from hermes_core.spool import Spool
 from hermes_core.store import Store, inbox, turns
 from hermes_core.turns import Turns
 
@@ -92,8 +94,14 @@ class ServedProfile:
         self.services = Services(
             scope=scope, store=self.store, hooks=hooks, durable=self.durable, wall=wall
         )
+        spool = Spool(scope.state_dir / "spool", _file_roots(scope, settings))
         self.delivery = Delivery(
-            scope=scope, store=self.store, hooks=hooks, link=self.accounts.link, wall=wall
+            scope=scope,
+            store=self.store,
+            hooks=hooks,
+            spool=spool,
+            link=self.accounts.link,
+            wall=wall,
         )
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
@@ -129,6 +137,7 @@ class ServedProfile:
             hooks=hooks,
             durable=self.durable,
             delivery=self.delivery,
+            spool=spool,
             accounts=self.accounts,
             attachments=attachments,
             agent=self._agent,
@@ -401,6 +410,11 @@ class ServedProfile:
 
 def _session_policy(settings: ProfileSettings) -> SessionPolicy:
     return SessionPolicy(settings.sessions.group, settings.sessions.thread)
+
+
+def _file_roots(scope: ProfileScope, settings: ProfileSettings) -> list[Path]:
+    own = scope.state_dir / "files"
+    return [own, *(Path(root).expanduser() for root in settings.agent.send_files_from)]
 
 
 def _limits(settings: ProfileSettings) -> Limits:

@@ -6,56 +6,40 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
-from hermes_core.agents import Agent, HistoryMessage, TurnMessage
-from hermes_core.answers import Answer, TooMuch
+from hermes_core.agents import Agent
+from hermes_core.answers import Answer
 from hermes_core.attempts import Link
 from hermes_core.authorization import AccessList, Admitted, Gate
 from hermes_core.delivery import Delivery, Reply
-from hermes_core.errors import AgentError
+from hermes_core.errors import StoreError
 from hermes_core.events import SessionInfo, TurnEnd, TurnInfo
-from hermes_core.intake import turn_message
-from hermes_core.lanes import SHUTDOWN, TIMED_OUT, Lane, Limits, Revoked, Run
+from hermes_core.lanes import Lane, Limits, Run
 from hermes_core.messages import (
     Address,
-    AgentEvent,
-    ChatKind,
-    Consumed,
     Inbound,
     Message,
-    SubagentEnd,
-    ToolEnd,
-    ToolStart,
+    OutboundAttachment,
     decode_inbound,
 )
 from hermes_core.observers import Durable, TurnWatch
 from hermes_core.previews import Preview, Typing
+from hermes_core.runs import FAILED, AgentTurn, Hearing, Job, Outcome, run_agent
 from hermes_core.settings import Settings
 from hermes_core.spool import NotTaken, Spool
 from hermes_core.store import inbox, outbox, sessions, turns
-from hermes_core.store.database import connection_of
 from hermes_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from hermes_core.attachments import Attachments
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store
 
 log = logging.getLogger(__name__)
-
-NO_ANSWER = "The agent gave no answer."
-FAILED = "Something went wrong while answering. The log says what."
-NO_AGENT = "No agent is configured for this chat."
-TOO_LONG = "This took too long and was stopped."
-SILENCE = frozenset({"[SILENT]", "NO_REPLY"})
-"""An agent that says just this chose to say nothing. Nothing is sent."""
 
 
 class Accounts(Protocol):
@@ -64,84 +48,6 @@ class Accounts(Protocol):
     def link(self, name: str) -> Link | None: ...
 
     def access(self, name: str) -> AccessList | None: ...
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended. `error` is shown to the person; `text` is the answer."""
-
-    state: turns.TurnState
-    text: str = ""
-    error: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a turn is about: the events it answers, where the answer goes, and by which account."""
-
-    events: list[Message]
-    info: TurnInfo
-    reply: Reply
-    link: Link | None
-
-
-class AgentTurn:
-    """What the agent sees of its turn (`agents.Turn`): texts, tokens, the scope. No address."""
-
-    def __init__(
-        self,
-        taken: turns.Taken,
-        job: Job,
-        *,
-        scope: ProfileScope,
-        store: Store,
-        steering: asyncio.Queue[TurnMessage],
-    ) -> None:
-        self.id = taken.turn_id
-        self.session_id = taken.session_id
-        self.attempt = taken.attempt
-        self.chat_kind: ChatKind = job.reply.address.kind
-        self.hint = "" if job.link is None else job.link.platform.hint
-        self.scope = scope
-        self.steering = steering
-        self.messages = tuple(
-            turn_message(event, row.sequence, row.received_at)
-            for event, row in zip(job.events, taken.rows, strict=True)
-        )
-        self._store = store
-
-    async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
-        lines = await self._store.read(
-            lambda database: sessions.history(connection_of(database), self.session_id, max_chars)
-        )
-        return [
-            HistoryMessage(
-                role="user" if role == "user" else "assistant",
-                text=text,
-                sender_name=sender_name,
-                created_at=created_at,
-            )
-            for role, text, sender_name, created_at in lines
-        ]
-
-
-@dataclass(frozen=True)
-class Hearing:
-    """Takes in what an agent says: into the answer, and on to the preview and the observers."""
-
-    answer: Answer
-    preview: Preview | None
-    watch: TurnWatch
-
-    def __call__(self, event: AgentEvent) -> None:
-        changed = self.answer.apply(event)
-        if isinstance(event, ToolStart | ToolEnd):
-            self.watch.tool(event)
-        elif isinstance(event, SubagentEnd):
-            self.watch.subagent(event)
-        if self.preview is not None:
-            self.preview.hear(event, changed=changed)
 
 
 class Turns:
@@ -198,13 +104,38 @@ class Turns:
         if isinstance(taken, turns.Barrier):
             await self._command(taken.row, lane.session_key)
             return taken.row.sequence - 1
+        try:
+            await self._perform_turn(lane, taken)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("a turn broke", extra={"session": taken.session_key})
+            await self._end_unanswered(taken, "failed", "a fault of the gateway")
+        return taken.rows[-1].sequence
+
+    async def _perform_turn(self, lane: Lane, taken: turns.Taken) -> None:
         messages = await self._admit(taken)
         if messages:
             await self._run(lane, taken, messages)
         else:
-            ending = turns.Ending("cancelled", "the grant is gone", self._wall(), (), (), False)
-            await self._store.persist(lambda tx: turns.finish(tx, taken, ending))
-        return taken.rows[-1].sequence
+            await self._end_unanswered(taken, "cancelled", "the grant is gone")
+
+    async def _end_unanswered(
+        self, taken: turns.Taken, state: turns.TurnState, reason: str
+    ) -> None:
+        """End a turn that no agent answered. A fault is told to the person, a lost grant is not."""
+        rows: list[outbox.NewRow] = []
+        if state == "failed":
+            event = decode_inbound(taken.rows[0].payload)
+            answers = tuple(row.event_id for row in taken.rows)
+            reply = Reply(event.address, taken.session_key, taken.turn_id, answers=answers)
+            rows = self._delivery.compose(reply, FAILED, "error")
+        ending = turns.Ending(state, reason, self._wall(), (), rows, claim_first=False)
+        self.counts[state] += 1
+        await self._store.persist(
+            lambda tx: turns.finish(tx, taken, ending),
+            lambda ended: self._delivery.appended(ended.appended),
+        )
 
     def _took(self, taken: turns.Taken | turns.Barrier | None) -> None:
         if isinstance(taken, turns.Taken):
@@ -257,7 +188,8 @@ class Turns:
         preview = self._preview(job, answer)
         typing = Typing(job.link, job.reply.address)
         typing.start()
-        outcome = await self._outcome(lane, turn, job, run, Hearing(answer, preview, watch))
+        agent = self._agent(job.reply.address)
+        outcome = await run_agent(agent, lane, turn, run, Hearing(answer, preview, watch))
         edits = taken.preview if preview is None else await preview.close()
         duration = asyncio.get_running_loop().time() - started
         end = partial(_end, job.info, outcome, answer=answer, duration=duration)
@@ -314,47 +246,6 @@ class Turns:
         self._store.write(lambda tx: turns.set_preview(tx, turn_id, message_id)).add_done_callback(
             _report
         )
-
-    async def _outcome(
-        self, lane: Lane, turn: AgentTurn, job: Job, run: Run, hear: Hearing
-    ) -> Outcome:
-        """Run the agent and translate every way it can end."""
-        agent = self._agent(job.reply.address)
-        if agent is None:
-            return Outcome("failed", error=NO_AGENT)
-        try:
-            failure = await lane.supervise(run, _listen(agent, turn, run, hear))
-        except Revoked:
-            return _cancelled(run)
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise
-            failure = error
-        if run.cancelled:
-            return _cancelled(run)
-        if failure is not None:
-            return self._failed(turn, failure)
-        return self._answered(turn, hear.answer)
-
-    def _answered(self, turn: AgentTurn, answer: Answer) -> Outcome:
-        text = clean(answer.text)
-        if text.strip() in SILENCE:
-            return Outcome("silent", reason="the agent chose to say nothing")
-        if text.strip() or answer.attachments:
-            return Outcome("answered", text=text)
-        log.error("an agent gave no answer", extra={"turn": turn.id, "profile": self._scope.name})
-        return Outcome("silent", error=NO_ANSWER)
-
-    def _failed(self, turn: AgentTurn, error: BaseException) -> Outcome:
-        expected = isinstance(error, AgentError)
-        log.error(
-            "an agent failed: %s",
-            type(error).__name__,
-            exc_info=None if expected else error,
-            extra={"turn": turn.id, "profile": self._scope.name},
-        )
-        shown = error.what if isinstance(error, AgentError) else FAILED
-        return Outcome("failed", error=clean(shown), reason=type(error).__name__)
 
     async def _files(
         self, job: Job, answer: Answer, outcome: Outcome
@@ -444,46 +335,6 @@ def _end(
         output_tokens=answer.usage.output_tokens,
         model=answer.usage.model,
     )
-
-
-def _cancelled(run: Run) -> Outcome:
-    if run.cancelled == SHUTDOWN:
-        return Outcome("interrupted", reason="the gateway stopped")
-    if run.cancelled == TIMED_OUT:
-        return Outcome("timed_out", error=TOO_LONG, reason=TIMED_OUT)
-    return Outcome("cancelled", reason=run.cancelled)
-
-
-async def _listen(
-    agent: Agent[Settings], turn: AgentTurn, run: Run, hear: Hearing
-) -> BaseException | None:
-    """Take in what the agent yields, as long as the run may act. Returns what the agent raised.
-
-    SystemExit and KeyboardInterrupt from agent code must not reach the event loop, which they would
-    end.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        events = cast("AsyncGenerator[AgentEvent, None]", agent.run(turn))
-        async with aclosing(events):
-            async for event in events:
-                if not run.live:
-                    run.dropped += 1
-                    continue
-                run.heard = loop.time()
-                run.events += 1
-                if isinstance(event, Consumed) and event.token in run.offered:
-                    if event.token not in run.consumed:
-                        run.consumed.append(event.token)
-                else:
-                    hear(event)
-    except asyncio.CancelledError:
-        raise
-    except TooMuch:
-        return AgentError("The answer was too long and was cut off.")
-    except BaseException as error:
-        return error
-    return None
 
 
 def _report(write: asyncio.Future[None]) -> None:

@@ -186,7 +186,11 @@ class _Reader:
         own = {key: value for key, value in table.items() if key not in tables}
         choice = self.converter.section(AgentChoice, own, ("agent",)) or AgentChoice()
         self._absent_agents(tables)
-        return AgentSettings(use=choice.use, tables=dict(self._agent_tables(tables, choice.use)))
+        return AgentSettings(
+            use=choice.use,
+            send_files_from=choice.send_files_from,
+            tables=dict(self._agent_tables(tables, choice.use)),
+        )
 
     def _agent_tables(
         self, tables: Mapping[str, object], used: str

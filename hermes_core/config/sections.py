@@ -67,9 +67,14 @@ class PluginSettings(Settings):
 
 
 class AgentChoice(Settings):
-    """The core's own key of ``[agent]``; the tables below it belong to the agents."""
+    """The core's own keys of ``[agent]``; the tables below it belong to the agents.
+
+    `send_files_from` are directories from which an agent may attach files to its answers, besides
+    the profile's own `files` directory.
+    """
 
     use: str = "echo"
+    send_files_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class AgentSettings:
     """``[agent]``. `tables` has the section of every agent that can be built from this file."""
 
     use: str = "echo"
+    send_files_from: tuple[str, ...] = ()
     tables: Mapping[str, Settings] = field(default_factory=dict)
 
 

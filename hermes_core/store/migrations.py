@@ -51,11 +51,12 @@ STEPS: tuple[tuple[str, ...], ...] = (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
             account TEXT NOT NULL, chat_id TEXT NOT NULL, session_key TEXT NOT NULL, turn_id TEXT,
             payload BLOB NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-            edits TEXT NOT NULL DEFAULT '', doubtful INTEGER NOT NULL DEFAULT 0, message_id TEXT NOT
+            edits TEXT NOT NULL DEFAULT '', doubtful INTEGER NOT NULL DEFAULT 0, files INTEGER NOT NULL DEFAULT 0, message_id TEXT NOT
             NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL, expires_at
             REAL NOT NULL, ended_at REAL)""",
         """CREATE INDEX outbox_open ON outbox (account, chat_id, sequence)
             WHERE state IN ('pending', 'attempting')""",
+        "CREATE INDEX outbox_files ON outbox (sequence) WHERE files = 1",
         """CREATE TABLE pause (
             account TEXT NOT NULL, chat_id TEXT NOT NULL, seconds REAL NOT NULL,
             until REAL NOT NULL, PRIMARY KEY (account, chat_id))""",

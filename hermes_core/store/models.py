@@ -97,6 +97,7 @@ class Outbox(pw.Model):
     attempts = pw.IntegerField(default=0)
     edits = pw.TextField(default="")
     doubtful = pw.BooleanField(default=False)
+    files = pw.BooleanField(default=False)
     message_id = pw.TextField(default="")
     reason = pw.TextField(default="")
     created_at = pw.FloatField()

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from hermes_core.messages import Outbound, encode
+from hermes_core.messages import Outbound, OutboundAttachment, encode
 from hermes_core.store.database import Tx
 
 _decode = msgspec.json.Decoder(Outbound).decode
@@ -169,6 +169,14 @@ def pauses(tx: Tx, now: float) -> list[tuple[str, str, float]]:
     ]
 
 
+def files(tx: Tx) -> list[OutboundAttachment]:
+    """The files of every message that was not delivered, and may be sent (again)."""
+    found = tx.execute(
+        "SELECT payload FROM outbox WHERE files = 1 AND state <> 'delivered'"
+    ).fetchall()
+    return [file for (payload,) in found for file in _decode(payload).attachments]
+
+
 def open_chats(tx: Tx, account: str) -> list[tuple[Chat, int]]:
     """The chats of an account that have something to send, and their highest sequence."""
     found = tx.execute(
@@ -193,7 +201,7 @@ def _has_open(tx: Tx, chat: Chat) -> bool:
 def _insert(tx: Tx, chat: Chat, new: NewRow, *, claim: bool) -> int:
     cursor = tx.execute(
         "INSERT INTO outbox (id, account, chat_id, session_key, turn_id, payload, state, attempts,"
-        " edits, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " edits, files, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             new.message.id,
             chat.account,
@@ -204,6 +212,7 @@ def _insert(tx: Tx, chat: Chat, new: NewRow, *, claim: bool) -> int:
             "attempting" if claim else "pending",
             int(claim),
             new.edits,
+            int(bool(new.message.attachments)),
             new.message.created_at,
             new.expires_at,
         ),

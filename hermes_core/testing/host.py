@@ -39,7 +39,5 @@ async def gateway(
     if "[agent]" not in config and scripted:
         config = f'[agent]\nuse = "scripted"\n{config}'
     home = home_at(path, config)
-    async with hosted(
-        home, extra=plugins, installed=False, settle=settle, wall=wall
-    ) as running:
+    async with hosted(home, extra=plugins, installed=False, settle=settle, wall=wall) as running:
         yield running

@@ -74,11 +74,12 @@ class ScriptedPlatform:
     """A plugin with one platform whose network is a list in memory, and a file if `journal` is
     given.
 
-    `results` says what becomes of the next outbound calls, in order; then they all succeed. `sent`
-    is what arrived, previews included. The journal gets one JSON line per arrival, written through
-    before the call returns, so that it survives a kill; what it holds at the start has arrived
-    earlier. One that is `idempotent` shows a message once however often it is sent; one that
-    `reconciles` can tell whether it arrived.
+    `files` has the content of attachments by the path they were sent from. `results` says what
+    becomes of the next outbound calls, in order; then they all succeed. `sent` is what arrived,
+    previews included. The journal gets one JSON line per arrival, written through before the call
+    returns, so that it survives a kill; what it holds at the start has arrived earlier. One that is
+    `idempotent` shows a message once however often it is sent; one that `reconciles` can tell
+    whether it arrived.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class ScriptedPlatform:
         typing: Typing | None = None,
         max_length: int = 4000,
         length: Callable[[str], int] = len,
+        max_attachment: int = 0,
         own_id: str = "bot",
         allow_all: bool = True,
         journal: Path | None = None,
@@ -104,6 +106,7 @@ class ScriptedPlatform:
         self.results: deque[Result] = deque()
         self.sent: list[Sent] = []
         self.attempts: list[Outbound] = []
+        self.files: dict[str, bytes] = {}
         self.connects: list[bool] = []
         self.connect_results: deque[Exception] = deque()
         self.journal = journal
@@ -124,6 +127,7 @@ class ScriptedPlatform:
             edit=edit,
             edit_interval=edit_interval,
             idempotent=idempotent,
+            max_attachment=max_attachment,
             implicit=True,
         )
 
@@ -260,6 +264,8 @@ class ScriptedPlatform:
             message_id = self._known[message.id] = f"m{next(self._ids)}"
         sent = Sent(call=call, message_id=message_id, message=message)
         self.sent.append(sent)
+        for file in message.attachments:
+            self.files[file.path] = Path(file.path).read_bytes()
         if self.journal is not None:
             _append(self.journal, sent)
         self._arrived.set()
