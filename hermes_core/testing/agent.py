@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -84,7 +84,7 @@ class ScriptedAgent:
             session_id=turn.session_id,
             attempt=turn.attempt,
             texts=tuple(message.text for message in turn.messages),
-            depth=len(inspect.stack(0)),
+            depth=_depth(),
             at_once=self._now[turn.session_id],
         )
         self.runs.append(record)
@@ -103,6 +103,14 @@ def _generator(events: AsyncIterator[AgentEvent]) -> AsyncGenerator[AgentEvent, 
     """A behaviour is a generator; its clean-up belongs to the end of the run, not to some time
     later."""
     return cast("AsyncGenerator[AgentEvent, None]", events)
+
+
+def _depth() -> int:
+    """How many frames are on the stack. `inspect.stack` looks for the source of each."""
+    frame, depth = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 def _bound_agent(script: ScriptedAgent) -> type[Agent[Settings]]:

@@ -17,33 +17,38 @@ from hermes_core.store.database import connection_of
 
 T = TypeVar("T")
 
-SPEED = 20.0
-"""How much faster the clock of a hasty loop goes than the one on the wall."""
+HASTY = 20.0
+"""A speed at which pauses are short and nothing is too late on a machine that is busy."""
 
 
 class _HastySelector(selectors.DefaultSelector):
+    def __init__(self, speed: float) -> None:
+        super().__init__()
+        self._speed = speed
+
     def select(self, timeout: float | None = None) -> Any:
-        return super().select(timeout and timeout / SPEED)
+        return super().select(timeout and timeout / self._speed)
 
 
 class HastyLoop(asyncio.SelectorEventLoop):
-    """A loop whose time goes faster: pauses and time limits pass in a twentieth of their time."""
+    """A loop whose time goes faster: pauses and time limits pass in a fraction of their time."""
 
-    def __init__(self) -> None:
-        super().__init__(_HastySelector())
+    def __init__(self, speed: float) -> None:
+        super().__init__(_HastySelector(speed))
+        self._speed = speed
 
     def time(self) -> float:
-        return super().time() * SPEED
+        return super().time() * self._speed
 
 
-def run(work: Coroutine[Any, Any, T], *, hasty: bool = False, limit: float = 30.0) -> T:
+def run(work: Coroutine[Any, Any, T], *, speed: float = 1.0, limit: float = 30.0) -> T:
     """Run what a test does on an event loop; what hangs for `limit` real seconds fails instead."""
 
     async def limited() -> T:
-        async with asyncio.timeout(limit * SPEED if hasty else limit):
+        async with asyncio.timeout(limit * speed):
             return await work
 
-    with asyncio.Runner(loop_factory=HastyLoop if hasty else None) as runner:
+    with asyncio.Runner(loop_factory=lambda: HastyLoop(speed)) as runner:
         return runner.run(limited())
 
 

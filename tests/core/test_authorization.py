@@ -41,7 +41,7 @@ from hermes_core.messages import Address, Attachment
 from hermes_core.plugins import load_plugins
 from hermes_core.secrets import ProfileSecrets
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
-from tests.core.support import JUDGED, Judge, received, rows, run, until
+from tests.core.support import HASTY, JUDGED, Judge, received, rows, run, until
 
 ADDRESS = Address(platform="line", chat_id="c", kind="group")
 
@@ -264,7 +264,7 @@ def test_anything_but_true_and_none_is_a_veto(bad: str) -> None:
             assert isinstance(decision, NotAdmitted)
             assert f"judge{verdicts.index(BAD[bad])}" in decision.reason
 
-    run(scenario(), hasty=True)
+    run(scenario(), speed=HASTY)
 
 
 @pytest.mark.case("AZ-10")
