@@ -143,30 +143,36 @@ async def run_agent(
     if run.cancelled:
         return _cancelled(run)
     if failure is not None:
-        return _failed(turn, failure)
-    return _answered(turn, hear.answer)
+        return _failed(turn, hear, failure)
+    return _answered(turn, hear)
 
 
-def _answered(turn: AgentTurn, answer: Answer) -> Outcome:
-    text = clean(answer.text)
+def _answered(turn: AgentTurn, hear: Hearing) -> Outcome:
+    text = clean(hear.answer.text)
     if text.strip() in SILENCE:
         return Outcome("silent", reason="the agent chose to say nothing")
-    if text.strip() or answer.attachments:
+    if text.strip() or hear.answer.attachments:
         return Outcome("answered", text=text)
-    log.error("an agent gave no answer", extra={"turn": turn.id, "profile": turn.scope.name})
+    log.error("an agent gave no answer", extra=_place(turn, hear))
     return Outcome("silent", error=NO_ANSWER)
 
 
-def _failed(turn: AgentTurn, error: BaseException) -> Outcome:
+def _failed(turn: AgentTurn, hear: Hearing, error: BaseException) -> Outcome:
     expected = isinstance(error, AgentError)
     log.error(
         "an agent failed: %s",
         type(error).__name__,
         exc_info=None if expected else error,
-        extra={"turn": turn.id, "profile": turn.scope.name},
+        extra=_place(turn, hear),
     )
     shown = error.what if isinstance(error, AgentError) else FAILED
     return Outcome("failed", error=clean(shown), reason=type(error).__name__)
+
+
+def _place(turn: AgentTurn, hear: Hearing) -> dict[str, str]:
+    """Where an event of a turn belongs, for the log."""
+    session = hear.watch.info.session_key
+    return {"turn": turn.id, "session": session, "profile": turn.scope.name}
 
 
 def _cancelled(run: Run) -> Outcome:

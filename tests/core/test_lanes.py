@@ -265,6 +265,7 @@ def test_however_a_turn_ends_its_session_goes_on(
     # Each failure is one record that names the session and the error.
     records = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(records) == len(ENDS) - 1
+    assert len({record.__dict__["session"] for record in records}) == len(records)
     text = "\n".join(record.getMessage() for record in records)
     for name in ("ValueError", "Unspeakable", "CancelledError", "TimeoutError", "SystemExit"):
         assert name in text
