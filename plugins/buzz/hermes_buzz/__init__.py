@@ -11,6 +11,10 @@ MAX_LENGTH = 30_000
 a frame of that size, in which JSON may double a text."""
 
 
+MAX_UPLOAD = 50 << 20
+"""Bytes of a file that is sent: what the relay takes of an image."""
+
+
 def utf8_length(text: str) -> int:
     """Length in bytes, as the relay counts."""
     return len(text.encode("utf-8", "surrogatepass"))
@@ -28,6 +32,7 @@ def platform(adapter: type[BuzzAdapter] = BuzzAdapter) -> Platform:
         edit_interval=2.0,
         idempotent=True,
         rate=1.0,
+        max_attachment=MAX_UPLOAD,
         hint=(
             "Buzz shows Markdown. Mention people as @Name or nostr:npub1…; "
             "inside code nobody is mentioned."

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from hermes_buzz import nip19
 from hermes_buzz.settings import BuzzSettings
@@ -15,6 +15,7 @@ from hermes_core import (
     Adapter,
     AdapterContext,
     Address,
+    Attachment,
     Outbound,
     Receipt,
     SendFailed,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_buzz.cursors import FileCursors
-    from hermes_buzz.incoming import Hops
     from hermes_buzz.pacing import Pacing
     from hermes_buzz.session import Session
 
@@ -47,7 +47,6 @@ class BuzzAdapter(Adapter[BuzzSettings]):
         self._session: Session | None = None
         self._store: FileCursors | None = None
         self._pacing: Pacing | None = None
-        self._hops: Hops | None = None
         self._fatal: AccountFailed | None = None
         self._short_lives = 0
         self._connected_at = 0.0
@@ -97,29 +96,26 @@ class BuzzAdapter(Adapter[BuzzSettings]):
         """Put an emoji on a message."""
         return await self._live().sender.react(address, message_id, emoji)
 
-    async def fetch_attachment(self, ref: str, limit: int) -> bytes:
-        """The file behind an attachment, its hash checked; at most `limit` bytes."""
-        return await self._live().bridge.download(ref, limit)
+    @hookimpl
+    async def fetch_attachment(self, attachment: Attachment, target: BinaryIO, limit: int) -> None:
+        await self._live().bridge.download(attachment.ref, target, limit)
 
     async def _new_session(self) -> Session:
         await asyncio.to_thread(importlib.import_module, "hermes_buzz.session")  # 0.2 s, once
         from hermes_buzz.cursors import FileCursors
-        from hermes_buzz.incoming import Hops
         from hermes_buzz.pacing import Pacing
         from hermes_buzz.session import Session
 
-        if self._store is None or self._pacing is None or self._hops is None:
+        if self._store is None or self._pacing is None:
             directory = self.context.scope.state_dir / "buzz"
             path = directory / f"{self.context.account}.json"
             self._store = await asyncio.to_thread(FileCursors, path)
             self._pacing = Pacing()
-            self._hops = Hops(self.settings.max_hops)
         return Session(
             self.settings,
             self.context,
             store=self._store,
             pacing=self._pacing,
-            hops=self._hops,
             wall=self.wall,
         )
 

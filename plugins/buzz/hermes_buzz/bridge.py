@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import aiohttp
 import msgspec
@@ -126,8 +126,9 @@ class Bridge:
                 return self._stored(response.status, answer, digest)
         raise SendRejected("the relay takes no files", where=self._url)
 
-    async def download(self, url: str, limit: int = MAX_FILE) -> bytes:
-        """The file at `url`, checked against its hash. Raises RelayError for everything else."""
+    async def download(self, url: str, target: BinaryIO, limit: int = MAX_FILE) -> None:
+        """Write the file at `url` to `target`. Raises RelayError, also when it was written and is
+        not the file that the address names."""
         digest = media_hash(url, self._url)
         if not digest:
             raise RelayError("not a file of this relay", where=self._url)
@@ -136,10 +137,9 @@ class Bridge:
         async with self._request("GET", path, headers=headers, timeout=FILE_LIMIT) as response:
             if response.status != 200:  # noqa: PLR2004
                 raise self._refusal(response.status, b"")
-            content = await _body(response, limit)
-        if sha256(content).hexdigest() != digest:
+            found = await _copy(response, target, min(limit, MAX_FILE))
+        if found != digest:
             raise RelayError("the file is not the one that was described", where=self._url)
-        return content
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -242,6 +242,18 @@ def media_hash(url: str, origin: str) -> str:
         return ""
     match = _MEDIA_PATH.fullmatch(url.removeprefix(origin))
     return match["sha256"] if match else ""
+
+
+async def _copy(response: aiohttp.ClientResponse, target: BinaryIO, limit: int) -> str:
+    """Copy at most `limit` bytes; their SHA-256."""
+    digest, left = sha256(), limit
+    async for piece in response.content.iter_chunked(1 << 16):
+        left -= len(piece)
+        if left < 0:
+            raise RelayError(f"more than {limit} bytes", where=str(response.url))
+        digest.update(piece)
+        target.write(piece)
+    return digest.hexdigest()
 
 
 async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:

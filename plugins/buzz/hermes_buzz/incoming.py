@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 MAX_ATTACHMENTS = 4
 MAX_KNOWN = 4096
 """Messages whose author and place are remembered; others are looked up at the relay."""
-MAX_TRACKED = 1024
-"""Pairs of channel and agent whose messages are counted."""
 
 
 class Known(NamedTuple):
@@ -50,33 +48,6 @@ class Known(NamedTuple):
     emoji: str = ""
 
 
-class Hops:
-    """Cuts agents that answer each other for ever: nothing in Nostr says who is an agent, so a
-    member's role, the owner's tag and this plugin's own tag have to do."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
-
-    def person_spoke(self, channel_id: str) -> None:
-        """Agents may talk again."""
-        for key in [key for key in self._counts if key[0] == channel_id]:
-            del self._counts[key]
-
-    def may_speak(self, channel_id: str, agent: str) -> bool:
-        """Count one message of an agent; False when it is one too many."""
-        key = (channel_id, agent)
-        count = self._counts[key] = self._counts.pop(key, 0) + 1
-        while len(self._counts) > MAX_TRACKED:
-            self._counts.popitem(last=False)
-        if count == self._limit + 1:
-            log.warning(
-                "an agent is not answered any more until a person speaks in the channel",
-                extra={"chat": channel_id, "sender": agent},
-            )
-        return count <= self._limit
-
-
 class Translator:
     """Makes `Inbound` values of authentic events. Remembers what events refer to."""
 
@@ -85,13 +56,10 @@ class Translator:
         settings: BuzzSettings,
         context: AdapterContext,
         me: str,
-        hops: Hops,
     ) -> None:
         self._settings = settings
         self._context = context
         self._me = me
-        self._hops = hops
-        self._free = frozenset(settings.free_response_channels)
         self._known: OrderedDict[str, Known] = OrderedDict()
 
     async def translate(
@@ -129,17 +97,11 @@ class Translator:
 
     def _first_message(self, event: Event, channel: Channel, sender: Sender) -> list[Inbound]:
         known = self._remember(event, channel)
-        if not sender.is_bot:
-            self._hops.person_spoke(channel.id)
-        if self._settings.require_mention and not known.addressed:
-            return []
         return self._message(event, channel, sender, event.id, known.root)
 
     def _message(
         self, event: Event, channel: Channel, sender: Sender, message_id: str, root: str
     ) -> list[Inbound]:
-        if sender.is_bot and not self._hops.may_speak(channel.id, sender.id):
-            return []
         return [
             Message(
                 address=self._address(channel, root),
@@ -165,12 +127,11 @@ class Translator:
         known = await self._lookup(target, channel, find)
         if known is None or known.author != event.pubkey:
             return []
-        if not known.addressed and self._me in event.values("p"):
+        mentions_me = known.addressed or self._me in event.values("p")
+        if mentions_me and not known.addressed:
             # Only now it is for this account: the mention was added, or the text was streamed.
             self._keep(target, known._replace(addressed=True))
             return self._message(event, channel, sender, target, known.root)
-        if not known.addressed:
-            return []
         return [
             Edited(
                 address=self._address(channel, known.root),
@@ -180,6 +141,7 @@ class Translator:
                 message_id=target,
                 text=event.content,
                 attachments=attachments_of(event, self._settings.http_url),
+                mentions_me=mentions_me,
             )
         ]
 
@@ -218,7 +180,7 @@ class Translator:
         found: list[Inbound] = []
         for target in dict.fromkeys(event.values("e")):
             known = await self._lookup(target, channel, find)
-            if known is None or not known.addressed:
+            if known is None:
                 continue
             if event.kind == Kind.DELETION and known.author != event.pubkey:
                 continue
@@ -261,8 +223,7 @@ class Translator:
         return self._context.address(channel.id, kind="thread", thread_id=root)
 
     def _remember(self, event: Event, channel: Channel) -> Known:
-        free = channel.kind == "dm" or channel.id in self._free
-        addressed = free or self._me in event.values("p")
+        addressed = channel.kind == "dm" or self._me in event.values("p")
         root = place_of(event).root or event.id
         target, emoji = "", ""
         if event.kind == Kind.REACTION:

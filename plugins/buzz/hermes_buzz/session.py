@@ -12,7 +12,7 @@ import aiohttp
 from hermes_buzz import ownership
 from hermes_buzz.bridge import Bridge, RelayInfo
 from hermes_buzz.connection import MAX_FRAME, Connection
-from hermes_buzz.incoming import Hops, Translator
+from hermes_buzz.incoming import Translator
 from hermes_buzz.keys import LocalSigner
 from hermes_buzz.outgoing import Composer, Publisher
 from hermes_buzz.reading import Reader
@@ -44,7 +44,6 @@ class Session:
         *,
         store: CursorStore,
         pacing: Pacing,
-        hops: Hops,
         wall: Callable[[], float],
     ) -> None:
         """Raises AccountFailed when the owner's tag can never work."""
@@ -57,7 +56,7 @@ class Session:
         self._signer = LocalSigner(settings.private_key.reveal().strip())
         self.me = self._signer.public_key
         self._owner = _owner(settings, self.me)
-        self._translator = Translator(settings, context, self.me, hops)
+        self._translator = Translator(settings, context, self.me)
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self.bridge: Bridge

@@ -14,23 +14,18 @@ class BuzzSettings(Settings):
     """One account: a key pair on one relay.
 
     `channels` limits the account to these channel ids; empty stands for every channel it is a
-    member of. In `free_response_channels` it answers without being mentioned. `reply_to_mode` says
-    which parts of an answer refer to the message they answer: ``first`` only the first part, the
-    others to the thread; ``all``; or ``off``, and then nothing does. ``reply_in_thread = false`` is
-    the same as ``off``. `max_hops` is how many messages of one agent are taken in a channel after a
-    person last spoke there. `read_idle` is how long the relay may be silent before the connection
-    counts as dead.
+    member of. `reply_to_mode` says which parts of an answer refer to the message they answer:
+    ``first`` only the first part, the others to the thread; ``all``; or ``off``, and then nothing
+    does. ``reply_in_thread = false`` is the same as ``off``. `read_idle` is how long the relay may
+    be silent before the connection counts as dead.
     """
 
     relay_url: str
     private_key: Secret
     auth_tag: str = ""
     channels: tuple[str, ...] = ()
-    free_response_channels: tuple[str, ...] = ()
-    require_mention: bool = True
     reply_to_mode: Literal["first", "all", "off"] = "first"
     reply_in_thread: bool = True
-    max_hops: int = 5
     typing: bool = True
     presence: bool = True
     reconcile_every: Annotated[Duration, Bounds(1)] = Duration(300)
@@ -47,8 +42,6 @@ class BuzzSettings(Settings):
             nip19.secret_key(self.private_key.reveal().strip())
         except ValueError as error:
             raise ValueError(f"private_key: {error}") from None
-        if self.max_hops < 0:
-            raise ValueError("max_hops: expected 0 or more")
         if self.auth_tag:
             from hermes_buzz import ownership
 

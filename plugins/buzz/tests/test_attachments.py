@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -82,7 +84,9 @@ def test_a_file_comes_back_as_it_was_stored() -> None:
     async def test(relay: BuzzRelay, bridge: Bridge) -> None:
         blob = await bridge.upload(b"content", "text/plain")
         assert blob.sha256 == sha256(b"content").hexdigest()
-        assert await bridge.download(blob.url) == b"content"
+        target = io.BytesIO()
+        await bridge.download(blob.url, target)
+        assert target.getvalue() == b"content"
 
     bridged(test)
 
@@ -91,7 +95,7 @@ def test_a_file_that_is_not_what_was_described_is_refused() -> None:
     async def test(relay: BuzzRelay, bridge: Bridge) -> None:
         relay.bridge.files[A] = (b"something else", "text/plain")
         with pytest.raises(RelayError, match="not the one"):
-            await bridge.download(f"{relay.http_url}/media/{A}.bin")
+            await bridge.download(f"{relay.http_url}/media/{A}.bin", io.BytesIO())
 
     bridged(test)
 
@@ -100,7 +104,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end() -> None:
     async def test(relay: BuzzRelay, bridge: Bridge) -> None:
         blob = await bridge.upload(b"x" * 1000, "text/plain")
         with pytest.raises(RelayError, match="more than 999 bytes"):
-            await bridge.download(blob.url, limit=999)
+            await bridge.download(blob.url, io.BytesIO(), limit=999)
 
     bridged(test)
 
@@ -108,7 +112,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end() -> None:
 def test_nothing_is_asked_of_other_hosts() -> None:
     async def test(relay: BuzzRelay, bridge: Bridge) -> None:
         with pytest.raises(RelayError, match="not a file of this relay"):
-            await bridge.download(f"http://127.0.0.1:1/media/{A}.bin")
+            await bridge.download(f"http://127.0.0.1:1/media/{A}.bin", io.BytesIO())
         assert relay.bridge.downloads == 0
 
     bridged(test)
@@ -123,10 +127,65 @@ def test_a_wrong_clock_is_named_as_the_reason_of_a_refusal() -> None:
     bridged(test)
 
 
-def test_an_answer_brings_its_file_and_nothing_is_fetched_unasked(tmp_path: Path) -> None:
+def limited(test: Coroutine[Any, Any, None]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20):
+            await test
+
+    asyncio.run(run())
+
+
+def content_of(path: str) -> str:
+    return Path(path).read_text()
+
+
+def describe(relay: BuzzRelay, content: bytes) -> tuple[str, ...]:
+    """Store a file at the relay, and the tag that describes it."""
+    digest = sha256(content).hexdigest()
+    relay.bridge.files[digest] = (content, "text/plain")
+    return imeta(f"url {relay.http_url}/media/{digest}.txt", "m text/plain", f"x {digest}")
+
+
+def test_the_agent_reads_a_file_of_somebody_who_may_speak(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, mallory, bot = Person("alice"), Person("mallory"), Person("bot")
+
+        async def answer(turn: Turn) -> AsyncIterator[AgentEvent]:
+            (file,) = turn.messages[0].attachments
+            yield Text(content_of(file.path) if file.path else f"no file: {file.problem}")
+
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, mallory, bot, kind="dm")
+            witness = Witness()
+            async with talking(
+                tmp_path / "home",
+                relay,
+                bot,
+                witness,
+                allowed=(alice,),
+                agent=ScriptedAgent(answer),
+                more="streaming = false",
+            ):
+                tag = describe(relay, b"what is in it")
+                await relay.say(mallory, direct, "read this", tags=[tag])
+                await witness.until(lambda: bool(witness.denied))
+                assert relay.bridge.downloads == 0
+                await relay.say(alice, direct, "read this", tags=[tag])
+                assert (await relay.next_event(bot))["content"] == "what is in it"
+                wrong = imeta(f"url {relay.http_url}/media/{A}.txt", "m text/plain")
+                relay.bridge.files[A] = (b"something else", "text/plain")
+                await relay.say(alice, direct, "and this", tags=[wrong])
+                assert (await relay.next_event(bot))["content"].startswith("no file")
+
+    limited(test())
+
+
+def test_an_answer_brings_its_file(tmp_path: Path) -> None:
     async def test() -> None:
         alice, bot = Person("alice"), Person("bot")
-        picture = tmp_path / "home" / "picture.png"
+        picture = tmp_path / "files" / "picture.png"
+        picture.parent.mkdir()
+        picture.write_bytes(b"png")
 
         async def answer(turn: Turn) -> AsyncIterator[AgentEvent]:
             yield Text("look")
@@ -134,24 +193,26 @@ def test_an_answer_brings_its_file_and_nothing_is_fetched_unasked(tmp_path: Path
 
         async with BuzzRelay() as relay:
             direct = relay.channel("", alice, bot, kind="dm")
-            relay.bridge.files[A] = (b"", "image/png")
-            tag = imeta(f"url {relay.http_url}/media/{A}.png", "m image/png")
-            witness = Witness()
-            agent = ScriptedAgent(answer)
-            home = tmp_path / "home"
-            home.mkdir()
-            picture.write_bytes(b"png")
+            more = (
+                f'streaming = false\n[agent]\nuse = "scripted"\n'
+                f'send_files_from = ["{picture.parent}"]'
+            )
             async with talking(
-                home, relay, bot, witness, allowed=(alice,), agent=agent, more="streaming = false"
+                tmp_path / "home",
+                relay,
+                bot,
+                allowed=(alice,),
+                agent=ScriptedAgent(answer),
+                more=more,
             ):
-                await relay.say(alice, direct, "see", tags=[tag])
+                await relay.say(alice, direct, "show me")
                 said = await relay.next_event(bot)
-                assert said["content"].startswith("look")
-            assert relay.bridge.downloads == 0
-            assert len(witness.received) == 1
+                while not any(tag[0] == "imeta" for tag in said["tags"]):
+                    said = await relay.next_event(bot)
+            digest = sha256(b"png").hexdigest()
+            url = f"{relay.http_url}/media/{digest}.bin"
+            assert relay.bridge.files[digest] == (b"png", "image/png")
+            assert url in said["content"]
+            assert [tag[1] for tag in said["tags"] if tag[0] == "imeta"] == [f"url {url}"]
 
-    async def limited() -> None:
-        async with asyncio.timeout(20):
-            await test()
-
-    asyncio.run(limited())
+    limited(test())
