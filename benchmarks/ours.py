@@ -50,18 +50,22 @@ class Ours:
             durability = "{self._durability}"
             [agent]
             use = "nothing"
+            [sessions]
+            group = "shared"
+            max_waiting = 1000000
             [platforms.memory]
             allow_all = true
         """
         await self._stack.enter_async_context(gateway(directory, _plugin(self), config=config))
         settle_memory()
 
-    async def inject(self, session: str, text: str) -> None:
+    async def inject(self, session: str, text: str, user: str | None = None) -> None:
+        """A message in a direct chat, or of a `user` in a group that shares its session."""
         assert self.context is not None
         await self.context.receive(
             Message(
-                address=self.context.address(session),
-                sender=Sender(id=session),
+                address=self.context.address(session, kind="group" if user else "dm"),
+                sender=Sender(id=user or session, name=session),
                 event_id=str(next(self._ids)),
                 text=text,
             )
@@ -86,7 +90,7 @@ def _plugin(driver: Ours) -> object:
     class DoNothing(Agent[Nothing]):
         async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
             message = turn.messages[0]
-            await driver.on_start(message.sender, message.text)
+            await driver.on_start(message.sender_name, message.text)
             yield Text(message.text)
 
     class Plugin:
