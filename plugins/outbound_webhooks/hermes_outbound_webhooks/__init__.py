@@ -39,7 +39,7 @@ def settings() -> list[Section]:
 @hookimpl
 def models() -> list[Schema]:
     """The deliveries of durable targets."""
-    from hermes_outbound_webhooks.durable import SCHEMA
+    from hermes_outbound_webhooks.schema import SCHEMA
 
     return [SCHEMA]
 

@@ -12,27 +12,11 @@ from typing import Any
 import msgspec
 
 from hermes_core.errors import HermesError
-from hermes_core.services import Schema, Tables
+from hermes_core.services import Tables
 from hermes_outbound_webhooks.delivery import Delivery
 from hermes_outbound_webhooks.targets import Target
 
 log = logging.getLogger(__name__)
-
-SCHEMA = Schema(
-    "webhook",
-    (
-        (
-            """CREATE TABLE webhook_delivery (
-                sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
-                target TEXT NOT NULL, event TEXT NOT NULL, hook TEXT NOT NULL,
-                payload BLOB NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL,
-                attempts INTEGER NOT NULL, status INTEGER NOT NULL, reason TEXT NOT NULL,
-                created_at REAL NOT NULL, due_at REAL NOT NULL, ended_at REAL)""",
-            """CREATE INDEX webhook_delivery_open ON webhook_delivery (target, sequence)
-                WHERE state = 'pending'""",
-        ),
-    ),
-)
 
 BATCH = 50
 KEPT = 7 * 86400.0

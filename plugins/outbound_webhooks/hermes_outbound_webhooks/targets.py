@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from hermes_core import Settings
-from hermes_core.profiles import UnresolvedSecret
+from hermes_core.secrets import UnresolvedSecret
 from hermes_core.settings import Bounds, Duration, SecretText
 from hermes_outbound_webhooks.addresses import BadAddress, Place, check_url
 from hermes_outbound_webhooks.names import TOOL_EVENTS, hook_of
 
 if TYPE_CHECKING:
     from hermes_core import ProfileScope
-    from hermes_core.profiles import SecretSource
+    from hermes_core.secrets import SecretSource
 
 SECTION = "hooks.outbound"
 
