@@ -68,6 +68,7 @@ class Ours:
                 sender=Sender(id=user or session, name=session),
                 event_id=str(next(self._ids)),
                 text=text,
+                mentions_me=True,
             )
         )
 
