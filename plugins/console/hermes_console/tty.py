@@ -25,11 +25,11 @@ class Keyboard:
         self._history = history
         self._interrupted = interrupted
         self._editing = False
-        self._normal: list[Any] = []
+        self._before: list[Any] = []
         self.descriptor = sys.stdin.fileno()
 
     def __enter__(self) -> Keyboard:
-        self._normal = termios.tcgetattr(self.descriptor)
+        self._before = termios.tcgetattr(self.descriptor)
         self._read_history()
         self._be_silent()
         self._default = signal.signal(signal.SIGINT, self._on_interrupt)
@@ -43,15 +43,15 @@ class Keyboard:
     ) -> None:
         signal.signal(signal.SIGINT, self._default)
         with contextlib.suppress(termios.error):  # the terminal is gone
-            self._be_normal()
+            termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
         self._write_history()
 
     def line(self, prompt: str) -> str:
         """Edit one line. Raises EOFError for Ctrl-D on an empty one, KeyboardInterrupt for
         Ctrl-C."""
-        self._be_normal()
         try:
             self._editing = True
+            self._set()
             return input(prompt)
         finally:
             self._editing = False
@@ -65,13 +65,16 @@ class Keyboard:
         self._interrupted()
 
     def _be_silent(self) -> None:
-        silent = termios.tcgetattr(self.descriptor)
-        silent[3] &= ~(termios.ECHO | termios.ICANON)
-        silent[6][termios.VMIN], silent[6][termios.VTIME] = 1, 0
-        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, silent)
+        self._set(off=termios.ECHO | termios.ICANON)
 
-    def _be_normal(self) -> None:
-        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._normal)
+    def _set(self, off: int = 0) -> None:
+        """The modes that were found, without `off`. Ctrl-C is not to throw away what is on its way
+        to or from the terminal: the next prompt, say."""
+        modes = [*self._before[:6], [*self._before[6]]]
+        modes[3] = (modes[3] | termios.NOFLSH) & ~off
+        if off & termios.ICANON:
+            modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(self.descriptor, termios.TCSADRAIN, modes)
 
     def _read_history(self) -> None:
         if (readline := _readline()) is not None:
