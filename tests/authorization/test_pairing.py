@@ -105,13 +105,14 @@ def test_strangers_are_not_spammed(home: Home) -> None:
     async def main() -> None:
         wire, wall = Wire(), WallClock()
         async with serving(home, wire, wall=wall) as gateway:
+            assert isinstance(await wire.say(user="7", kind="group"), Denied)
+            assert isinstance(await wire.say(user="6", is_bot=True), Denied)
+            assert (await ask(home, "pairing.list"))["waiting"] == []
             for _ in range(30):
                 wall.advance(2)
                 assert isinstance(await wire.say(user="9", chat="9"), Denied)
             for user in range(1000, 1300):
                 assert isinstance(await wire.say(user=str(user), chat=str(user)), Denied)
-            assert isinstance(await wire.say(user="7", kind="group"), Denied)
-            assert isinstance(await wire.say(user="6", is_bot=True), Denied)
             await gateway.profiles["default"].delivery.settled()
             listed = await ask(home, "pairing.list")
             assert len(listed["waiting"]) == MAX_OPEN
@@ -134,6 +135,7 @@ def test_pairing_is_off_unless_it_is_on_and_approvals_do_not_count_then(home: Ho
         async with serving(home, wire, wire_section("1")):
             assert isinstance(await wire.say(user="9"), Denied)
             assert isinstance(await wire.say(user="8"), Denied)
+            assert (await ask(home, "pairing.list"))["waiting"] == []
         assert wire.sent == []
 
     run(main())

@@ -165,6 +165,30 @@ def test_a_profile_that_is_created_later_is_served_then_and_one_that_is_deleted_
     run(main())
 
 
+def test_a_profile_that_is_replaced_by_another_one_of_its_name_is_served_as_that(
+    home: Home,
+) -> None:
+    async def main() -> None:
+        two(home)
+        wire = Wire()
+        async with serving(home, wire, Brain(echo)) as gateway:
+            await wire.until(lambda wire: len(wire.contexts) == 2)
+            first = gateway.profiles["work"].scope.uuid
+            await wire.say("of the first", profile="work", user="2")
+            await wire.until(lambda wire: len(wire.sent) == 1)
+            shutil.rmtree(home.config_dir("work"))
+            two(home)
+            await wire.until(lambda wire: len(wire.connected) == 3)
+            await eventually(lambda: "work" in gateway.profiles)
+            second = gateway.profiles["work"]
+            assert second.scope.uuid != first
+            assert await second.store.write(
+                lambda tx: tx.execute("SELECT COUNT(*) FROM inbox").fetchone()
+            ) == (0,)
+
+    run(main())
+
+
 @pytest.mark.case("CF-05")
 def test_an_invalid_edit_keeps_what_is_in_force_and_the_next_good_one_is_taken(home: Home) -> None:
     async def main() -> None:
@@ -282,6 +306,8 @@ def test_secrets_leave_the_environment_and_the_logs(
             assert "WIRE_TOKEN" not in os.environ
             assert "WIRE_OTHER" not in os.environ
             assert redactor("100-marked 200-secret-b") == "*** ***"
+            assert gateway.profiles["default"].scope.secrets.get("PATH") == os.environ["PATH"]
+            assert gateway.profiles["work"].scope.secrets.get("PATH") is None
             for profile in gateway.profiles.values():
                 assert "WIRE_TOKEN" not in profile.scope.child_environment()
 
