@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from hermes_core import (
     Adapter,
@@ -82,6 +82,11 @@ class TelegramAdapter(Adapter[TelegramSettings]):
             raise ValueError("expected a numeric id such as 123456789; @names can change hands")
         return user_id
 
+    @hookimpl
+    async def fetch_attachment(self, attachment: Attachment, target: BinaryIO, limit: int) -> None:
+        """Download a file. Telegram's own server gives none of more than 20 MB to bots."""
+        await self._live.sender.fetch(attachment.ref, target, limit)
+
     async def delete(self, address: Address, message_id: str) -> None:
         """Take an own message back."""
         await self._live.sender.delete(address, message_id)
@@ -89,10 +94,6 @@ class TelegramAdapter(Adapter[TelegramSettings]):
     async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a reaction on a message; "" takes it off."""
         await self._live.sender.react(address, message_id, emoji)
-
-    async def fetch_attachment(self, attachment: Attachment, path: str) -> None:
-        """Put the file of an attachment at `path`."""
-        await self._live.sender.fetch(attachment.ref, path)
 
     @property
     def _live(self) -> Connection:

@@ -69,10 +69,7 @@ class Reader:
         return []
 
     def message(self, items: Sequence[wire.Message]) -> Message | None:
-        """One message, or the items of an album as one. None when it is not for us.
-
-        That a bot answers us is no mention: two bots would never stop.
-        """
+        """One message, or the items of an album as one. None when it is not for us."""
         items = sorted(items, key=lambda item: item.message_id)
         first = items[0]
         sender = _sender(first)
@@ -80,7 +77,6 @@ class Reader:
         attachments = tuple(file for item in items for file in _attachments(item))
         if sender is None or not (text or attachments):
             return None
-        mentioned = any(self._mentioned(item) for item in items)
         if self._is_for_another(first, text):
             return None
         answered = _answered(first)
@@ -94,9 +90,7 @@ class Reader:
             attachments=attachments,
             reply_to=None if answered is None else str(answered.message_id),
             quoted=_quoted(first, answered),
-            mentions_me=mentioned
-            or first.chat.type == "private"
-            or (not sender.is_bot and self._is_answer_to_me(answered)),
+            mentions_me=any(self._is_meant(item, sender) for item in items),
         )
 
     # ── the other kinds ──────────────────────────────────────────────────────────────────────────
@@ -116,6 +110,7 @@ class Reader:
                 message_id=str(edited.message_id),
                 text=text,
                 attachments=attachments,
+                mentions_me=self._is_meant(edited, sender),
             )
         ]
 
@@ -167,6 +162,12 @@ class Reader:
 
     def _text(self, message: wire.Message) -> str:
         return message.text or message.caption or _described(message)
+
+    def _is_meant(self, message: wire.Message, sender: Sender) -> bool:
+        """That a bot answers us is no mention: two bots would never stop."""
+        if message.chat.type == "private" or self._mentioned(message):
+            return True
+        return not sender.is_bot and self._is_answer_to_me(_answered(message))
 
     def _mentioned(self, message: wire.Message) -> bool:
         text = message.text or message.caption

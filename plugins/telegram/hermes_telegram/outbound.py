@@ -7,7 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 from telegram import LinkPreviewOptions, MessageEntity, ReplyParameters
@@ -113,22 +113,21 @@ class Sender:
 
         await self._reach(self._target(address), call)
 
-    async def fetch(self, file_id: str, path: str) -> None:
-        """Put the file behind an attachment's handle at `path`."""
-        limit = FileSizeLimit.FILESIZE_DOWNLOAD
+    async def fetch(self, file_id: str, target: BinaryIO, limit: int) -> None:
+        """Write the file behind an attachment's handle to `target`, unless it is over `limit`."""
         try:
             file = await self._bot.get_file(file_id)
-            if file.file_size is not None and file.file_size > limit:
-                raise SendRejected(f"the file is larger than {limit // 1_000_000} MB")
         except TelegramError as error:
             raise translate(error) from error
+        if file.file_size is not None and file.file_size > limit:
+            raise SendRejected(f"the file has {file.file_size} bytes, more than {limit}")
         try:
             content = await file.download_as_bytearray()
         except InvalidToken as error:  # what the library makes of every 404
             raise SendRejected("Telegram has the file no more", kind="not_found") from error
         except TelegramError as error:
             raise translate(error) from error
-        await asyncio.to_thread(Path(path).write_bytes, content)
+        await asyncio.to_thread(target.write, content)
 
     # ── text ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -35,6 +35,8 @@ LOOKALIKES = (
     *("１２３", "1_23", "0123", " 123", "123 ", "+123", "123.0", "²", "", "@ann", "12a", "1" * 40),
     *("123\n", "-0", "0", "−123", "1e3", "0x7b", "tg://user?id=123"),
 )
+TO_EVERYONE = "require_mention = false"
+"""Settings of an account that answers in groups without being named."""
 LIMIT = 30.0
 """Seconds after which a test that waits in vain fails."""
 Work = Callable[[BotApi, Gateway], Awaitable[None]]
@@ -326,7 +328,7 @@ def test_preview_and_final_find_their_way_out_of_a_topic_that_is_gone(tmp_path: 
         more.set()
         await until(api, lambda: api.chat(-5) == ["half whole"])
 
-    run(tmp_path, work, ScriptedAgent(speak))
+    run(tmp_path, work, ScriptedAgent(speak), settings=TO_EVERYONE)
 
 
 @pytest.mark.case("TG-11")
@@ -336,7 +338,24 @@ def test_the_general_topic_is_answered_without_a_thread(tmp_path: Path) -> None:
         api.say("hi", chat=-5, message_thread_id=first["message_id"], reply_to_message=first)
         assert "message_thread_id" not in (await api.called("sendMessage")).fields
 
-    run(tmp_path, work)
+    run(tmp_path, work, settings=TO_EVERYONE)
+
+
+def test_a_file_that_was_sent_reaches_the_agent(tmp_path: Path) -> None:
+    contents: list[bytes] = []
+
+    async def read(turn: Turn) -> AsyncIterator[AgentEvent]:
+        (file,) = turn.messages[0].attachments
+        contents.append(await asyncio.to_thread(Path(file.path).read_bytes))
+        yield Text("seen")
+
+    async def work(api: BotApi, _: Gateway) -> None:
+        api.files["f1"] = b"%PDF"
+        api.say("read this", document={"file_id": "f1", "file_name": "a.pdf", "file_size": 4})
+        await until(api, lambda: api.chat(1) == ["seen"])
+
+    run(tmp_path, work, ScriptedAgent(read))
+    assert contents == [b"%PDF"]
 
 
 # ── delivery ─────────────────────────────────────────────────────────────────────────────────────
@@ -407,7 +426,7 @@ def test_a_group_that_moves_gets_its_answer_at_its_new_place(tmp_path: Path) -> 
         api.say("hi", chat=-5, user=7)
         await until(api, lambda: api.chat(-1005) == ["hi"])
 
-    run(tmp_path, work)
+    run(tmp_path, work, settings=TO_EVERYONE)
 
 
 # ── the account ──────────────────────────────────────────────────────────────────────────────────

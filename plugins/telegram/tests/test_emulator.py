@@ -79,18 +79,19 @@ async def emulator() -> AsyncIterator[Emulator]:
 
 def test_a_conversation_in_two_chats_and_a_group_over_a_restart(tmp_path: Path) -> None:
     agent = ScriptedAgent()
+    options: Any = {"previews": False, "settings": "require_mention = false"}
 
     async def main() -> None:
         async with asyncio.timeout(LIMIT), emulator() as server:
             chats = (11, 12, -13)
-            async with telegram_gateway(tmp_path, server.url, agent, previews=False):
+            async with telegram_gateway(tmp_path, server.url, agent, **options):
                 for number in range(5):
                     for chat in chats:
                         await server.say(f"{chat}: {number}", chat)
                 await server.answered(15)
             for chat in chats:
                 await server.say(f"{chat}: 5", chat)
-            async with telegram_gateway(tmp_path, server.url, agent, previews=False):
+            async with telegram_gateway(tmp_path, server.url, agent, **options):
                 for number in range(6, 10):
                     for chat in chats:
                         await server.say(f"{chat}: {number}", chat)

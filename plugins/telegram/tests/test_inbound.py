@@ -213,6 +213,7 @@ def test_an_edit_is_its_own_event() -> None:
     (edit,) = read("edited_message", sent)
     assert isinstance(edit, Edited)
     assert (edit.event_id, edit.message_id, edit.text, edit.sent_at) == ("u5", "50", "new", 2.0)
+    assert edit.mentions_me
 
 
 def test_a_live_location_that_moves_is_no_edit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -329,16 +330,19 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_file_is_fetched_and_one_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_file_is_fetched_unless_it_is_too_large_or_gone() -> None:
     async def work(sender: Sender, api: BotApi) -> None:
         api.files["f1"] = b"content"
-        target = tmp_path / "fetched"
-        await sender.fetch("f1", str(target))
-        assert target.read_bytes() == b"content"
+        target = io.BytesIO()
+        await sender.fetch("f1", target, 7)
+        assert target.getvalue() == b"content"
+        with pytest.raises(SendRejected, match="7 bytes, more than 6"):
+            await sender.fetch("f1", target, 6)
         api.faults["getFile"].append(Answer(400, "Bad Request: file is too big"))
         for file_id in ("f1", "expired"):
             with pytest.raises(SendRejected):
-                await sender.fetch(file_id, str(target))
+                await sender.fetch(file_id, target, 100)
+        assert target.getvalue() == b"content"
 
     run(work)
 
