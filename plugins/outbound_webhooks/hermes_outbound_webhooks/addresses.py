@@ -1,12 +1,13 @@
-"""Which addresses a target may have: judged when the settings are read and again at each connection.
+"""Which addresses a target may have: judged with the settings, and again at each connection.
 
-Never allowed: link-local, metadata services, multicast, unspecified and reserved ranges. Loopback and
-private ranges only with `allow_private`. An address that carries an IPv4 address inside is judged by it
-too.
+Never allowed: link-local, metadata services, multicast, unspecified and reserved ranges. Loopback
+and private ranges only with `allow_private`. An address that carries an IPv4 address inside is
+judged by it too.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import unicodedata
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _METADATA = frozenset(
 _NEVER = tuple(map(ip_network, ("0.0.0.0/8", "169.254.0.0/16", "fe80::/10", "fec0::/10")))
 _NAT64 = tuple(map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
 _MAX_URL = 2048
+_UNFIT = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 class BadAddress(ValueError):
@@ -47,8 +49,8 @@ class Place(NamedTuple):
 
 
 def check_url(url: str, *, allow_private: bool) -> Place:
-    """Where `url` leads. Raises BadAddress when a target may not have it, as far as its text says."""
-    if len(url) > _MAX_URL or any(ch.isspace() or ord(ch) < 0x20 or ord(ch) == 0x7F for ch in url):
+    """Where `url` leads. Raises BadAddress when its text says that a target may not have it."""
+    if len(url) > _MAX_URL or _UNFIT.search(url):
         raise BadAddress("the url has spaces or control characters, or is too long")
     try:
         parts = urlsplit(url)
@@ -114,7 +116,7 @@ def _inside(address: Address) -> Iterator[Address]:
     for inner in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())):
         if inner is not None:
             yield inner
-    if _is_nat64(address) or int(address) >> 32 == 0 and int(address) > 1:
+    if _is_nat64(address) or (int(address) >> 32 == 0 and int(address) > 1):
         yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 

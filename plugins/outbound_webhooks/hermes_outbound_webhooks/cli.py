@@ -112,14 +112,16 @@ def verify(
     secret_env: str | None,
     target: str | None,
     lines: tuple[str, ...],
-    any_time: bool,
     body: Any,
+    *,
+    any_time: bool,
 ) -> None:
     """Check a BODY (a file, or the standard input) and its headers against a secret.
 
     Exit code 0: the signature is right. 1: it is not.
     """
-    from hermes_outbound_webhooks.signing import TOLERANCE, verify as is_right
+    from hermes_outbound_webhooks.signing import TOLERANCE
+    from hermes_outbound_webhooks.signing import verify as is_right
 
     if (secret_env is None) == (target is None):
         raise click.UsageError("give either --secret-env or --target")

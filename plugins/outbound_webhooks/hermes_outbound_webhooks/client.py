@@ -32,6 +32,8 @@ USER_AGENT = "Hermes-Outbound-Webhook"
 MAX_ANSWER = 65_536
 """Bytes of an answer that are read before the connection is closed instead of used again."""
 
+_FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """Resolves a name: host and port to addresses as texts. Raises OSError."""
 
@@ -39,8 +41,8 @@ Lookup = Callable[[str, int], Awaitable[list[str]]]
 class CheckedResolver(AbstractResolver):
     """Gives aiohttp the addresses of a name, and only if every one of them is allowed.
 
-    aiohttp connects to what is returned here and resolves nothing again, so what was checked is what
-    is used.
+    aiohttp connects to what is returned here and resolves nothing again, so what was checked is
+    what is used.
     """
 
     def __init__(self, *, allow_private: bool, lookup: Lookup | None = None) -> None:
@@ -49,7 +51,10 @@ class CheckedResolver(AbstractResolver):
         self._lookup = lookup or self._getaddrinfo
 
     async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002 - both are looked up
     ) -> list[ResolveResult]:
         found = await self._lookup(host, port)
         results: list[ResolveResult] = []
@@ -63,7 +68,7 @@ class CheckedResolver(AbstractResolver):
                     hostname=host,
                     host=str(address),
                     port=port,
-                    family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+                    family=_FAMILY[address.version],
                     proto=0,
                     flags=socket.AI_NUMERICHOST,
                 )

@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 
 from hermes_outbound_webhooks.document import document, facts_of
 from hermes_outbound_webhooks.retry import Outcome, pause
-from hermes_outbound_webhooks.targets import Target
 from hermes_outbound_webhooks.signing import sign
+from hermes_outbound_webhooks.targets import Target
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -108,6 +108,6 @@ def _clean(value: Any, hidden: frozenset[str], mask: Callable[[str], str]) -> An
 
 def _cwd() -> str:
     try:
-        return os.getcwd()
+        return str(Path.cwd())
     except OSError:  # the directory was removed under the process
         return ""

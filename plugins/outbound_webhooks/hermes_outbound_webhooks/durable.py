@@ -82,11 +82,10 @@ class DurableBacklog:
     async def take(self) -> Delivery:
         while not self._batch:
             self._changed.clear()
-            now = self._wall()
-            rows, self._waiting, due = await self._tables.write(lambda tx: self._due(tx, now))
+            rows, self._waiting, due = await self._tables.write(self._due)
             self._batch.extend(rows)
             if not rows:
-                await self._wait(_IDLE_CHECK if due is None else max(due - now, 0.01))
+                await self._wait(_IDLE_CHECK if due is None else max(due - self._wall(), 0.01))
         return self._batch.popleft()
 
     def put_back(self, delivery: Delivery, seconds: float) -> bool:
@@ -121,7 +120,8 @@ class DurableBacklog:
     def waiting(self) -> int:
         return max(self._waiting, len(self._batch))
 
-    def _due(self, tx: sqlite3.Connection, now: float) -> tuple[list[Delivery], int, float | None]:
+    def _due(self, tx: sqlite3.Connection) -> tuple[list[Delivery], int, float | None]:
+        now = self._wall()
         self._expire(tx, now)
         found = tx.execute(
             f"SELECT {_COLUMNS} FROM webhook_delivery WHERE target = ?"  # noqa: S608
@@ -155,7 +155,7 @@ class DurableBacklog:
             pass
 
     def _write(self, sql: str, values: Sequence[Any]) -> None:
-        """Submit a write. After a crash before its commit the delivery is repeated, under its id."""
+        """Submit a write. If a crash comes first, the delivery is repeated, under its id."""
         try:
             self._tables.write(lambda tx: tx.execute(sql, values)).add_done_callback(_report)
         except HermesError as error:

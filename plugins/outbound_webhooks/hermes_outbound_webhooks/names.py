@@ -23,7 +23,7 @@ TEST = "test"
 
 
 def hook_of(event: str) -> str:
-    """The hook behind the name of an event in the settings. Raises ValueError with the near miss."""
+    """The hook behind an event's name in the settings. Raises ValueError with the near miss."""
     hook = ALIASES.get(event, event)
     if hook in EVENTS:
         return hook

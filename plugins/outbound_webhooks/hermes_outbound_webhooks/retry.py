@@ -6,12 +6,15 @@ import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Literal
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 3600.0
 LONGEST_RETRY_AFTER = 3600.0
 """Seconds that a receiver can put the next attempt off by `Retry-After`."""
+
+_SUCCESS, _REDIRECT, _SERVER_ERROR = 2, 3, 5
 
 State = Literal["delivered", "retry", "failed", "gone"]
 
@@ -32,15 +35,16 @@ def judge(status: int, retry_after: str, now: float) -> Outcome:
 
     `retry_after` is the header, "" without one; `now` is the time in UNIX seconds.
     """
-    if 200 <= status < 300:
+    kind = status // 100
+    if kind == _SUCCESS:
         return Outcome("delivered", status=status)
-    if 300 <= status < 400:
+    if kind == _REDIRECT:
         return Outcome("failed", "redirect, which is not followed", status)
-    if status == 410:
+    if status == HTTPStatus.GONE:
         return Outcome("gone", "the target says that it is gone for good", status)
-    if status in (429, 503):
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         return Outcome("retry", f"status {status}", status, seconds_of(retry_after, now))
-    if status == 408 or status >= 500:
+    if status == HTTPStatus.REQUEST_TIMEOUT or kind >= _SERVER_ERROR:
         return Outcome("retry", f"status {status}", status)
     return Outcome("failed", f"status {status}", status)
 
@@ -60,8 +64,10 @@ def seconds_of(header: str, now: float) -> float:
 
 
 def pause(attempts: int, outcome: Outcome, spread: float | None = None) -> float:
-    """Seconds before the next attempt after `attempts` of them: exponential, up to half as much more
-    by chance, and never less than the receiver asked for. `spread` replaces chance, 0 to 1."""
+    """Seconds before the next attempt after `attempts` of them.
+
+    Exponential, up to half as much more by chance, and never less than the receiver asked for.
+    `spread` replaces chance, 0 to 1."""
     chance = random.random() if spread is None else spread  # noqa: S311 - no secret
     own = min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 20), LONGEST_PAUSE)
     return max(own * (1 + chance / 2), outcome.retry_after)

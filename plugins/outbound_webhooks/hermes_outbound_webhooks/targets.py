@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from hermes_core import Settings
@@ -41,7 +42,7 @@ class TargetSettings(Settings):
     max_retries: Annotated[int, Meta(ge=0, le=20)] = 1
     allow_unsigned: bool = False
     allow_private: bool = False
-    headers: dict[str, SecretText] = {}
+    headers: dict[str, SecretText] = msgspec.field(default_factory=dict)
     redact: tuple[str, ...] = ()
     durable: bool = False
     max_age: Annotated[Duration, Bounds(60, 30 * 86400)] = Duration(3 * 86400)

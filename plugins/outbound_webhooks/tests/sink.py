@@ -1,8 +1,8 @@
 """An HTTP server of its own process that answers as the path says and reports what it was sent.
 
-Every request is one JSON line on the standard output. The path is ``/NAME/ANSWERS``: a list of answers,
-one for each request to that path, the last one repeated. An answer is a status, with ``;6`` a
-Retry-After of six seconds and with ``;d6`` the same as a date, or one of the words in `Sink.odd`.
+Every request is one JSON line on the standard output. The path is ``/NAME/ANSWERS``: a list of
+answers, one for each request to that path, the last one repeated. An answer is a status, with
+``;6`` a Retry-After of six seconds and with ``;d6`` the same as a date, or a word of `Sink.odd`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Sink:
 
 
 def say(**values: object) -> None:
-    print(json.dumps(values), flush=True)
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 async def main() -> None:

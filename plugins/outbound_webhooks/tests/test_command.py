@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import hermes_outbound_webhooks
 import pytest
 from click.testing import CliRunner, Result
+
+import hermes_outbound_webhooks
 from hermes_core import Text, ToolEnd, ToolStart, Turn
 from hermes_core.cli.frame import hermes
 from hermes_core.cli.hooks import hooks
@@ -123,10 +124,9 @@ def test_deliveries_of_durable_targets_are_listed_without_a_gateway(
         async with gateway(home, *plugins, config=config) as running:
             await platform.say("hello")
             services = running.profiles["default"].services
-            while not (await services.request("webhooks", {"do": "deliveries", "failed": True}))[
-                "deliveries"
-            ]:
-                await asyncio.sleep(0.01)
+            wanted = {"do": "deliveries", "failed": True}
+            while not (await services.request("webhooks", wanted))["deliveries"]:
+                pass
             listed = await asyncio.to_thread(invoke, webhooks, "deliveries", "--failed")
             assert "status 400" in listed.stdout
             (row,) = json.loads(

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import hermes_outbound_webhooks
 import pytest
+
+import hermes_outbound_webhooks
 from hermes_core import Text, ToolEnd, ToolStart, Turn
 from hermes_core.gateway import Gateway
 from hermes_core.messages import AgentEvent
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-from hermes_outbound_webhooks import retry
+from hermes_outbound_webhooks import retry, service
 from hermes_outbound_webhooks.delivery import QUEUE
 from hermes_outbound_webhooks.signing import verify
 
@@ -57,7 +58,6 @@ class Chat:
             found = [row for row in rows if row["state"] == state]
             if len(found) >= count:
                 return found
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -246,8 +246,10 @@ def test_a_matcher_chooses_tools_and_an_alias_names_the_event(
 
 @pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
 def test_a_full_queue_drops_and_counts(
-    tmp_path: Path, sink: Any, target: Target, overflow: str
+    tmp_path: Path, sink: Any, target: Target, overflow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service, "FLUSH", 0.05)
+
     async def main() -> None:
         config = target("/hook/hang,200", overflow=overflow, timeout="60s")
         async with chat(tmp_path, config) as someone:
@@ -258,24 +260,23 @@ def test_a_full_queue_drops_and_counts(
             for _ in range(QUEUE + 3):
                 await someone.platform.next_text()
             while (await someone.ask(do="status"))["targets"]["audit"]["dropped"] < 3:
-                await asyncio.sleep(0.005)
+                await someone.ask(do="deliveries")
             status = (await someone.ask(do="status"))["targets"]["audit"]
             assert (status["dropped"], status["waiting"]) == (3, QUEUE + 1)
 
-    hermes_outbound_webhooks_service_flush(0.05)
     run(main())
-
-
-def hermes_outbound_webhooks_service_flush(seconds: float) -> None:
-    from hermes_outbound_webhooks import service
-
-    service.FLUSH = seconds
 
 
 @pytest.mark.case("WH-17")
 def test_the_end_is_in_time_and_every_event_is_accounted_for(
-    tmp_path: Path, sink: Any, target: Target, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    sink: Any,
+    target: Target,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(service, "FLUSH", 0.5)
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         async with chat(tmp_path, target("/hook/200,200,200,hang", timeout="60s")) as someone:
@@ -286,7 +287,6 @@ def test_the_end_is_in_time_and_every_event_is_accounted_for(
             began = loop.time()
         assert loop.time() - began < 10
 
-    hermes_outbound_webhooks_service_flush(0.5)
     run(main())
     dropped = re.findall(r"(\d+) events were dropped", caplog.text)
     assert dropped == ["7"]
@@ -301,7 +301,6 @@ def test_what_waits_at_the_end_is_flushed(tmp_path: Path, sink: Any, target: Tar
             for _ in range(10):
                 await someone.platform.next_text()
 
-    hermes_outbound_webhooks_service_flush(5.0)
     run(main())
     assert len(sink.rest()) == 10
 

@@ -4,14 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hermes_outbound_webhooks
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hermes_outbound_webhooks
 from hermes_core import Address, SubagentInfo, ToolCallEnd, TurnEnd, TurnInfo
 from hermes_core.plain import BUDGET
 from hermes_outbound_webhooks.document import document, facts_of
 from hermes_outbound_webhooks.names import ALIASES, EVENTS, TEST
-from hypothesis import given
-from hypothesis import strategies as st
 
 SCHEMA = json.loads(
     Path(hermes_outbound_webhooks.__file__).with_name("event.schema.json").read_text()

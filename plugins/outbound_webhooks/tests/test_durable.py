@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hermes_outbound_webhooks
 import pytest
+
+import hermes_outbound_webhooks
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
 from hermes_outbound_webhooks import retry
 
@@ -54,7 +55,6 @@ async def deliveries(running: Any, state: str, count: int) -> list[dict[str, Any
         found = [row for row in rows if row["state"] == state]
         if len(found) >= count:
             return found
-        await asyncio.sleep(0.01)
 
 
 def kill_with(home: Path, config: str, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What the settings of a target may say, where it may lead, and what becomes of a missing secret."""
+"""What the settings of a target may say, where it may lead, what a missing secret does."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from hermes_core.config import Declarations, check_profile, parse_document
 from hermes_core.profiles import ProfileSecrets
 from hermes_core.settings import TableArray
 from hermes_outbound_webhooks.addresses import BadAddress, check_address, check_host, check_url
 from hermes_outbound_webhooks.client import CheckedResolver, Client
 from hermes_outbound_webhooks.targets import SECTION, Target, TargetSettings, make_target
-from hypothesis import given
-from hypothesis import strategies as st
 
 PLAIN = {
     "name": "audit",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from hermes_core.profiles import ProfileSecrets
 from hermes_core.settings import SecretText
 from hermes_outbound_webhooks.client import Client
