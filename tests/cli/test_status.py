@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,9 +47,7 @@ def gateway(environment: dict[str, str], until: str) -> Iterator[subprocess.Pope
 
 
 def status(hermes: Hermes) -> tuple[int, dict[str, Any]]:
-    began = time.monotonic()
     result = hermes("status", "--json")
-    assert time.monotonic() - began < 5
     return result.returncode, json.loads(result.stdout)
 
 
