@@ -1,8 +1,8 @@
 """Events a second that the Buzz plugin takes in: verified, admitted, committed to the inbox.
 
 Ceilings in the same run: how fast the relay itself takes the events, and how fast their signatures
-can be verified by the same library with nothing around it. ``python benchmarks/buzz_intake.py`` where
-``hermes-plugin-buzz[test]`` is installed.
+can be verified by the same library with nothing around it. Run ``python benchmarks/buzz_intake.py``
+where ``hermes-plugin-buzz[test]`` is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def verified(events: list[dict[str, Any]]) -> float:
     return len(texts) / (time.perf_counter() - started)
 
 
-async def wait(turn: Turn) -> AsyncIterator[AgentEvent]:
+async def wait(_: Turn) -> AsyncIterator[AgentEvent]:
     """An agent that leaves everything in the inbox."""
     await asyncio.get_running_loop().create_future()
     yield Text("")

@@ -222,6 +222,15 @@ class Connection:
         if "rate-limited" in text:
             self._pacing.close(retry_after(text))
             self._settle(Answer(None, text))
+        elif text.startswith(("restricted", "auth-required")):
+            self._refused_by_notice(text)
+
+    def _refused_by_notice(self, text: str) -> None:
+        """Some relays refuse a request so, and do not say which: it is clear when it is the only
+        one that waits."""
+        opening = [found for found in self._subscriptions.values() if not found.is_complete]
+        if len(opening) == 1:
+            self._closed(opening[0].id, text)
 
     async def _ok(self, event_id: str, accepted: bool, reason: str) -> None:
         if event_id in self._auth_ids:
@@ -252,6 +261,15 @@ class Connection:
                 await self._authenticated.wait()
         except TimeoutError:
             self._authenticated.set()
+
+    async def authenticated_if_asked(self, limit: float) -> None:
+        """The same for a relay that does not say what it wants: some seconds for it to ask."""
+        try:
+            async with asyncio.timeout(limit):
+                await self._auth_sent.wait()
+        except TimeoutError:
+            return
+        await self.authenticated(limit)
 
     async def _authenticate(self, challenge: str) -> None:
         tags: list[tuple[str, ...]] = [("relay", self._url), ("challenge", challenge)]

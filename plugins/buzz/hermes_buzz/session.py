@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 AUTH_LIMIT = 15.0
 """Seconds for the relay to ask for authentication and to answer it, where it says that it does."""
+ASKED_WITHIN = 1.0
+"""Seconds for a relay to ask for authentication that does not say whether it does. One that asks
+later, after a request, is answered then."""
 HTTP_LIMIT = aiohttp.ClientTimeout(total=15)
 
 
@@ -127,6 +130,8 @@ class Session:
                 self._group.create_task(self._connection.run())
                 if info.auth_required:
                     await self._connection.authenticated(AUTH_LIMIT)
+                else:
+                    await self._connection.authenticated_if_asked(ASKED_WITHIN)
                 await self._reader.serve(self._group)
                 if self._settings.presence:
                     self._group.create_task(self._signs.keep_present())

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Coroutine
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hermes_buzz.testing import BuzzRelay, Person, Witness, listening, talking
+from hermes_buzz.keys import LocalSigner
+from hermes_buzz.testing import (
+    BuzzRelay,
+    Person,
+    QuickBuzz,
+    Witness,
+    config_for,
+    eventually,
+    listening,
+    talking,
+)
 from hermes_core import AgentEvent, Commentary, Final, Text, Turn
-from hermes_core.testing import ScriptedAgent
+from hermes_core.home import Home
+from hermes_core.testing import ScriptedAgent, gateway
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -387,5 +400,98 @@ def test_an_edit_that_adds_the_mention_is_a_message_for_the_account(tmp_path: Pa
                 )
                 answer = await relay.next_event(bot)
                 assert tags(answer, "e") == [["e", told, "", "reply"]]
+
+    run(test())
+
+
+def test_people_see_that_the_account_is_there_and_that_it_writes(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        agent = ScriptedAgent()
+        gate = agent.gate("wait")
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            async with talking(tmp_path / "home", relay, bot, allowed=(alice,), agent=agent):
+                assert (await relay.next_event(bot, 20001))["content"] == "online"
+                await relay.say(alice, direct, "wait")
+                typing = await relay.next_event(bot, 20002)
+                assert tags(typing, "h") == [["h", direct]]
+                gate.set()
+                assert (await relay.next_event(bot))["content"] == "wait"
+
+    run(test())
+
+
+def owner_tag(owner: LocalSigner, agent: str) -> str:
+    digest = sha256(f"nostr:agent-auth:{agent}:".encode()).digest()
+    return json.dumps(["auth", owner.public_key, "", owner.sign(digest)])
+
+
+def test_an_owner_s_tag_is_shown_to_the_relay_and_on_every_message(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        tag = owner_tag(LocalSigner("7".zfill(64)), bot.key)
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            more = f"auth_tag = '{tag}'"
+            async with talking(tmp_path / "home", relay, bot, allowed=(alice,), more=more):
+                await relay.say(alice, direct, "hello")
+                answer = await relay.next_event(bot)
+            (auth,) = [event for label, event in relay.frames if label == "AUTH"]
+            assert tags(auth, "auth") == tags(answer, "auth") == [json.loads(tag)]
+
+    run(test())
+
+
+def test_a_tag_for_another_agent_fails_the_account(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        tag = owner_tag(LocalSigner("7".zfill(64)), alice.key)
+        async with BuzzRelay() as relay:
+            more = f"auth_tag = '{tag}'"
+            async with talking(tmp_path / "home", relay, bot, more=more, ready=False) as running:
+                account = running.profiles["default"].accounts.get("buzz")
+                assert account is not None
+                await eventually(lambda: account.state == "failed")
+                assert "auth_tag" in account.reason
+            assert relay.connections == 0
+
+    run(test())
+
+
+def test_profiles_do_not_meet(tmp_path: Path) -> None:
+    """Two profiles, each with its relay, key and list: neither answers the other's people."""
+
+    async def test() -> None:
+        alice, bob, one, two = (Person(name) for name in ("alice", "bob", "one", "two"))
+        witness = Witness()
+        home = Home(tmp_path / "home", tmp_path / "home")
+        home.ensure()
+        async with BuzzRelay() as first, BuzzRelay() as second:
+            places = [
+                relay.channel("", alice, bob, bot, kind="dm")
+                for relay, bot in ((first, one), (second, two))
+            ]
+            work = home.config_file("work")
+            work.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            agent = '[agent]\nuse = "scripted"\n'
+            work.write_text(agent + config_for(second, two, tmp_path / "home", bob))
+            config = f'{agent}[gateway]\nprofiles = ["default", "work"]\n' + config_for(
+                first, one, tmp_path / "home", alice
+            )
+            async with gateway(
+                tmp_path / "home", QuickBuzz(), ScriptedAgent(), witness, config=config
+            ):
+                await listening(first, one)
+                await listening(second, two)
+                await first.say(bob, places[0], "bob to one")
+                await second.say(alice, places[1], "alice to two")
+                await first.say(alice, places[0], "alice to one")
+                await second.say(bob, places[1], "bob to two")
+                assert (await first.next_event(one))["content"] == "alice to one"
+                assert (await second.next_event(two))["content"] == "bob to two"
+            assert sorted(info.sender_id for info in witness.denied) == sorted([alice.key, bob.key])
+            assert {event["pubkey"] for _, event in first.frames} == {one.key}
+            assert {event["pubkey"] for _, event in second.frames} == {two.key}
 
     run(test())

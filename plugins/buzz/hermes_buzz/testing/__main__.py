@@ -13,7 +13,7 @@ from pathlib import Path
 from hermes_buzz.testing.people import Person
 from hermes_buzz.testing.relay import BuzzRelay
 
-KEY_FILE = Path("buzz-bot.nsec")
+KEY_FILE = Path("buzz-bot.nsec").absolute()
 
 
 async def _lines() -> asyncio.StreamReader:
@@ -37,7 +37,7 @@ async def _main(bot: Person) -> None:
         chat = relay.channel("", you, bot, kind="dm")
         sys.stdout.write(
             f'[platforms.buzz]\nrelay_url = "{relay.url}"\n'
-            f'private_key = "file:{KEY_FILE.absolute()}"\nallowed_users = ["{you.npub}"]\n\n'
+            f'private_key = "file:{KEY_FILE}"\nallowed_users = ["{you.npub}"]\n\n'
         )
         sys.stdout.flush()
         printing = asyncio.create_task(_print_answers(relay, bot))

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 from hermes_buzz import platform
 from hermes_buzz.adapter import BuzzAdapter
@@ -63,7 +64,14 @@ class Witness:
             await self._change.wait()
 
 
-def config_for(relay: BuzzRelay, bot: Person, path: Path, *allowed: Person, more: str = "") -> str:
+class HasUrl(Protocol):
+    """A relay, as far as settings go."""
+
+    @property
+    def url(self) -> str: ...
+
+
+def config_for(relay: HasUrl, bot: Person, path: Path, *allowed: Person, more: str = "") -> str:
     """The section of the settings file; the key is in a file of its own beside `path`."""
     key = path.parent / f"{bot.name}.nsec"
     key.write_text(bot.nsec)
