@@ -24,6 +24,7 @@ from hermes_telegram.wire import Update
 log = logging.getLogger(__name__)
 
 CONFLICT = "another program asks for the updates of this bot"
+WEBHOOK = "another program has set a webhook for this bot"
 CONFLICT_REMEDY = "stop it, or give it a bot of its own"
 
 
@@ -132,10 +133,11 @@ class Poller:
         self._network = _Pauses(timing)
         self._refusal = _Pauses(timing)
         self._last_answer = self._clock()
+        self._said: int | None = None
 
     async def ask(self, timeout: int) -> None:
         """One question: confirm what is finished, start what is new. Raises as the client does."""
-        offset = self._window.offset
+        offset = self._said = self._window.offset
         async with asyncio.timeout(timeout + self._timing.slack):
             updates = await self._source.updates(offset, timeout)
         self._last_answer = self._clock()
@@ -162,9 +164,12 @@ class Poller:
                 self._network.over()
 
     async def confirm(self) -> None:
-        """Tell Telegram what is finished, so that it is not shown again after a restart."""
+        """Tell Telegram what is finished, so that it is not shown again after a restart.
+
+        Unless the last question said so: it was heard, also if it has no answer yet.
+        """
         offset = self._window.offset
-        if offset is not None:
+        if offset not in {None, self._said}:
             await self._source.updates(offset, 0)
 
     # ── updates that are being taken in ──────────────────────────────────────────────────────────
@@ -215,7 +220,8 @@ class Poller:
 def explain(error: Exception) -> HermesError:
     """Why updates cannot be asked for, in words for the operator."""
     if isinstance(error, Conflict):
-        return SendFailed(CONFLICT, remedy=CONFLICT_REMEDY)
+        told = WEBHOOK if "webhook" in str(error).lower() else CONFLICT
+        return SendFailed(told, remedy=CONFLICT_REMEDY)
     if isinstance(error, TimeoutError):
         return SendFailed("the connection for updates is dead: no answer came in time")
     if isinstance(error, InvalidToken | TelegramError):

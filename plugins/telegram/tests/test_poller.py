@@ -17,7 +17,7 @@ from hermes_core import AccountFailed, Address, NotReady
 from hermes_telegram.client import Flood
 from hermes_telegram.inbound import Event, Reader
 from hermes_telegram.intake import Intake
-from hermes_telegram.poller import Poller, Window
+from hermes_telegram.poller import Poller, Window, explain
 from hermes_telegram.settings import Timing
 from hermes_telegram.wire import Update, decode_update
 
@@ -225,6 +225,13 @@ def test_silence_that_lasts_is_reported_and_the_pauses_are_capped(error: Excepti
             assert "another program" in str(world.lost.result())
 
     asyncio.run(main())
+
+
+@pytest.mark.case("TG-06")
+def test_a_conflict_says_which_of_the_two_it_is() -> None:
+    webhook = "Conflict: can't use getUpdates method while webhook is active"
+    assert "webhook" in str(explain(Conflict(webhook)))
+    assert "webhook" not in str(explain(Conflict("Conflict: terminated by other getUpdates")))
 
 
 def test_a_revoked_token_is_the_end() -> None:
