@@ -23,6 +23,7 @@ import msgspec
 from hermes_core.authorization import Admitted
 from hermes_core.errors import HermesError
 from hermes_core.messages import Attachment, Inbound, Message
+from hermes_core.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class Attachments:
         with _Target(self._directory) as target:
             await source.fetch(attachment, cast("BinaryIO", target), MAX_BYTES)
             path = target.keep(_suffix(attachment.name))
-        await asyncio.to_thread(self._trim)
+        await in_thread(self._trim)
         return path, target.size
 
     def _trim(self) -> None:

@@ -24,6 +24,7 @@ from hermes_core.spool import Spool
 from hermes_core.store import outbox
 from hermes_core.store.outbox import Appended, Chat, NewRow, Row
 from hermes_core.text import clean
+from hermes_core.threads import in_thread
 
 if TYPE_CHECKING:
     from hermes_core.plugins import Hooks
@@ -176,7 +177,7 @@ class Delivery:
             log.warning("%d deliveries were cut by a crash; what became of them is unknown", cut)
         if self._spool.is_used():
             files = await self._store.write(outbox.files)
-            await asyncio.to_thread(self._spool.sweep, files)
+            await in_thread(self._spool.sweep, files)
         loop = asyncio.get_running_loop()
         for account, chat_id, left in await self._store.write(lambda tx: outbox.pauses(tx, now)):
             link = self._link(account)
@@ -310,7 +311,7 @@ class Delivery:
         following = await self._store.persist(op)
         self._report(row, ended)
         if row.message.attachments and ended.state == "delivered":
-            await asyncio.to_thread(self._spool.discard, row.message.attachments)
+            await in_thread(self._spool.discard, row.message.attachments)
         if following is not None:
             return following.sequence - 1, following
         return (mark if more else row.sequence), None

@@ -16,6 +16,7 @@ from hermes_core.errors import ConfigError, HermesError
 from hermes_core.identity_locks import require_distinct
 from hermes_core.profiles import ProfileScope, identity_file, read_uuid, renew
 from hermes_core.reload import POLL, SETTLE, Plan, changes, make_plan, watch
+from hermes_core.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ class Follower:
         while True:
             async for _ in changes(self._paths, settle=self._settle, poll=self._poll):
                 try:
-                    scope = await asyncio.to_thread(self._profiles.scope, self._name)
+                    scope = await in_thread(self._profiles.scope, self._name)
                     require_distinct([*self._host.scopes, scope])
                     return await self._host.begin(scope)
                 except HermesError as error:

@@ -20,6 +20,7 @@ from hermes_core.config import AccountSettings, ProfileSettings
 from hermes_core.config.document import MAX_SETTINGS_FILE
 from hermes_core.errors import ConfigError, HermesError
 from hermes_core.files import UnusableFile, read_bounded
+from hermes_core.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -122,13 +123,13 @@ async def watch(
     async with contextlib.aclosing(changes(paths, settle=settle, poll=poll)) as settled:
         async for state in settled:
             try:
-                settings = await asyncio.to_thread(load)
+                settings = await in_thread(load)
             except ConfigError as error:
                 log.error("the settings are refused, the old ones stay in force: %s", error)
                 refused = True
                 await on_refused(error)
                 continue
-            if await asyncio.to_thread(snapshot, paths) != state:
+            if await in_thread(snapshot, paths) != state:
                 continue  # changed while it was read: `changes` will say so
             plan = make_plan(current, settings)
             if not (plan or refused):
@@ -154,10 +155,10 @@ async def changes(
     known: Snapshot | None = None
     async with _Nudges(paths) as nudges:
         while True:
-            state = await asyncio.to_thread(snapshot, paths)
+            state = await in_thread(snapshot, paths)
             while state != known:
                 await asyncio.sleep(settle)
-                rested = await asyncio.to_thread(snapshot, paths)
+                rested = await in_thread(snapshot, paths)
                 if rested == state:
                     known = state
                     yield state

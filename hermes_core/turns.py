@@ -32,6 +32,7 @@ from hermes_core.settings import Settings
 from hermes_core.spool import NotTaken, Spool
 from hermes_core.store import inbox, outbox, sessions, turns
 from hermes_core.text import clean
+from hermes_core.threads import in_thread
 
 if TYPE_CHECKING:
     from hermes_core.attachments import Attachments
@@ -260,7 +261,7 @@ class Turns:
             try:
                 if not limit:
                     raise NotTaken(f"{wanted.name or wanted.path}: no files can be sent here")
-                taken.append(await asyncio.to_thread(self._spool.take, wanted, limit))
+                taken.append(await in_thread(self._spool.take, wanted, limit))
             except NotTaken as error:
                 log.error("a file was not sent: %s", error, extra={"turn": job.info.turn_id})
                 notes.append(f"[file not sent: {clean(str(error))}]")
