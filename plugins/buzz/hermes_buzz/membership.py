@@ -47,8 +47,8 @@ class Directory:
         self._asked: set[str] = set()
         self.channels: dict[str, Channel] = {}
 
-    async def refresh(self, added: str = "") -> None:
-        """Learn the channels anew. `added` was pushed: it counts although lists may lag behind.
+    async def refresh(self, added: frozenset[str] = frozenset()) -> None:
+        """Learn the channels anew. `added` were pushed: they count although lists may lag behind.
 
         Raises RelayError.
         """
@@ -56,7 +56,7 @@ class Directory:
             await self._query([{"kinds": [Kind.CHANNEL_MEMBERS], "#p": [self._me], "limit": 1000}])
         )
         wanted = {channel_id for channel_id in lists if self._me in lists[channel_id].values("p")}
-        wanted |= self._only | ({added} if added else set())
+        wanted |= self._only | added
         if self._only:
             wanted &= self._only
         facts: dict[str, Event] = {}

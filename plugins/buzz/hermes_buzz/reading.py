@@ -26,6 +26,8 @@ SETTLED_AFTER = 60
 """Seconds after which a stored event that nobody was told of means that a subscription is dead."""
 LOOK_BACK = 900
 """Seconds of a channel that are looked through for such an event."""
+BATCH = 64
+NONE: frozenset[str] = frozenset()
 SAVE_EVERY = 1.0
 """Seconds between two writes of the cursors. What is read again after a crash is recognised."""
 
@@ -71,13 +73,11 @@ class Reader:
         """
         self._group = group
         kinds = [Kind.MEMBER_ADDED, Kind.MEMBER_REMOVED]
-        query = {"kinds": kinds, "#p": [self._me], "since": self._store.members_since}
+        since = self._store.members_since or int(self._wall())
+        self._store.members_since = since
+        query = {"kinds": kinds, "#p": [self._me], "since": since}
         members = await self._connection.subscribe(query)
-        if not self._store.members_since:
-            self._store.members_since = int(self._wall())
-        await self._sync()
-        for event in sorted(members.stored, key=lambda event: event.created_at):
-            await self._membership(event)
+        await self._sync(self._added(members.stored))
         group.create_task(self._keep_saving())
         group.create_task(self._follow_membership(members))
         group.create_task(self._keep_reconciling())
@@ -99,22 +99,27 @@ class Reader:
     # ── membership ───────────────────────────────────────────────────────────────────────────────
 
     async def _follow_membership(self, members: Subscription) -> None:
-        while batch := await members.next_batch(1):
-            await self._membership(batch[0])
+        while batch := await members.next_batch(BATCH):
+            added = self._added(batch)
+            if await self._try_sync(added):
+                newest = max(event.created_at for event in batch)
+                self._store.members_since = max(self._store.members_since, newest)
+                self._dirty.set()
         raise ConnectionDown(f"the relay ended the news about membership: {members.closed}")
 
-    async def _membership(self, event: Event) -> None:
-        if self._me not in event.values("p") or self._relay_key not in ("", event.pubkey):
-            return
-        channel_id = event.value("h")
-        added = event.kind == Kind.MEMBER_ADDED
-        if added and channel_id not in self._feeds:
-            self._store.channel(channel_id, event.created_at)
-        if await self._try_sync(channel_id if added else ""):
-            self._store.members_since = max(self._store.members_since, event.created_at)
-            self._dirty.set()
+    def _added(self, events: Sequence[Event]) -> frozenset[str]:
+        """The channels to which the account was added last, each to be read from then on."""
+        added: dict[str, bool] = {}
+        for event in sorted(events, key=lambda event: event.created_at):
+            if self._me not in event.values("p") or self._relay_key not in ("", event.pubkey):
+                continue
+            channel_id = event.value("h")
+            added[channel_id] = event.kind == Kind.MEMBER_ADDED
+            if added[channel_id]:
+                self._store.channel(channel_id, event.created_at)
+        return frozenset(channel_id for channel_id, is_in in added.items() if is_in)
 
-    async def _try_sync(self, added: str = "") -> bool:
+    async def _try_sync(self, added: frozenset[str] = NONE) -> bool:
         try:
             await self._sync(added)
         except ConnectionDown:
@@ -124,7 +129,7 @@ class Reader:
             return False
         return True
 
-    async def _sync(self, added: str = "") -> None:
+    async def _sync(self, added: frozenset[str] = NONE) -> None:
         """Learn which channels there are, and read just these. Raises RelayError."""
         async with self._syncing:
             await self.directory.refresh(added)

@@ -98,7 +98,7 @@ class Session:
 
     def set_typing(self, address: Address, active: bool) -> None:
         """Show that an answer is being written, until told otherwise."""
-        if self._settings.typing:
+        if self._settings.typing and self._task is not None and not self._task.done():
             self._signs.set_typing(self._group, address, active)
 
     async def _cancel(self) -> None:

@@ -6,6 +6,7 @@ from email.utils import parsedate_to_datetime
 
 from hermes_buzz.pacing import retry_after
 from hermes_core import (
+    AccountFailed,
     HermesError,
     RateLimited,
     SendError,
@@ -48,9 +49,12 @@ class RequestClosed(RelayError):
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group of tasks: what made the others end."""
-    error = errors.exceptions[0]
-    return first_of(error) if isinstance(error, BaseExceptionGroup) else error
+    """What made a group of tasks end: the first error, unless one is for good."""
+    for_good = errors.subgroup(AccountFailed)
+    found: BaseException = errors if for_good is None else for_good
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def skew_from(header: str | None, now: float) -> float | None:
