@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,3 +175,69 @@ def test_a_secret_file_that_others_can_read_leaves_its_profile_out(home: Home) -
             assert "chmod 600" in gateway.unserved["work"]
 
     asyncio.run(main())
+
+
+@pytest.mark.case("PR-09")
+def test_stop_and_status_act_on_the_home_that_is_named_and_on_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HERMES_LOCK_DIR", str(tmp_path / "locks"))
+    homes = {name: Home(tmp_path / name, tmp_path / name) for name in ("a", "b")}
+    for number, home in enumerate(homes.values(), start=1):
+        write_profile(home, "default", wire_section("1"), f"WIRE_TOKEN={number}-x\n")
+    script = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from hermes_core.errors import HermesError\n"
+        "from hermes_core.gateway import hosted\n"
+        "from hermes_core.home import Home\n"
+        "from tests.profiles.wire import Brain, Wire, echo\n"
+        "async def main():\n"
+        "    home = Home(Path(sys.argv[1]), Path(sys.argv[1]))\n"
+        "    async with hosted(home, extra=[Wire(), Brain(echo)], installed=False):\n"
+        "        print('ready', flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "try:\n"
+        "    asyncio.run(main())\n"
+        "except HermesError as error:\n"
+        "    print(error)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    running = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", script, str(home.state_root)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, home in homes.items()
+    }
+
+    def hermes(name: str, *arguments: str) -> tuple[int, str]:
+        monkeypatch.setenv("HERMES_HOME", str(homes[name].state_root))
+        code = frame.run(list(arguments))
+        return code, capsys.readouterr().out
+
+    try:
+        for process in running.values():
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for name, process in running.items():
+            code, out = hermes(name, "status", "--json")
+            assert (code, json.loads(out)["pid"]) == (0, process.pid)
+        assert hermes("b", "stop")[0] == 0
+        assert running["b"].wait(30) == 0
+        # A record of b that names the process of a: nobody holds b's lock, so it means nothing.
+        record = homes["a"].lock_path.read_bytes()
+        homes["b"].lock_path.write_bytes(record)
+        assert hermes("b", "status")[0] == 3
+        assert hermes("b", "stop")[0] != 0
+        assert running["a"].poll() is None
+        code, out = hermes("a", "status", "--json")
+        assert json.loads(out)["pid"] == running["a"].pid
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
