@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-NEED_A_RELAY = {"events", "conversation", "faults", "recovery", "attachments", "lazy", "second"}
+NEED_A_RELAY = {"events", "conversation", "faults", "recovery", "attachments", "second"}
 
 collect_ignore = (
     []
