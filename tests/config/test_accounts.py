@@ -65,7 +65,9 @@ def test_names_of_accounts(refused: Refused, name: str) -> None:
 
 
 def test_an_account_that_is_switched_off_needs_nothing(load: Load) -> None:
-    settings = load("[platforms.line]\nenabled = false\nx = 1\n[platforms.local]\nenabled = false\n")
+    settings = load(
+        "[platforms.line]\nenabled = false\nx = 1\n[platforms.local]\nenabled = false\n"
+    )
     assert settings.accounts == ()
 
 
