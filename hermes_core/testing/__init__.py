@@ -12,6 +12,7 @@ agent.
 Everything in it is real except the network and the model: files, SQLite, tasks, the control socket.
 """
 
+from hermes_core.testing import conformance
 from hermes_core.testing.agent import AgentRun, ScriptedAgent
 from hermes_core.testing.clock import WallClock
 from hermes_core.testing.host import gateway, home_at
@@ -36,6 +37,7 @@ __all__ = [
     "Sent",
     "StoreThenRaise",
     "WallClock",
+    "conformance",
     "gateway",
     "home_at",
 ]
