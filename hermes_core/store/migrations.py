@@ -51,9 +51,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
             account TEXT NOT NULL, chat_id TEXT NOT NULL, session_key TEXT NOT NULL, turn_id TEXT,
             payload BLOB NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-            edits TEXT NOT NULL DEFAULT '', doubtful INTEGER NOT NULL DEFAULT 0, files INTEGER NOT NULL DEFAULT 0, message_id TEXT NOT
-            NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL, expires_at
-            REAL NOT NULL, ended_at REAL)""",
+            edits TEXT NOT NULL DEFAULT '', doubtful INTEGER NOT NULL DEFAULT 0,
+            files INTEGER NOT NULL DEFAULT 0, message_id TEXT NOT NULL DEFAULT '',
+            reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL,
+            expires_at REAL NOT NULL, ended_at REAL)""",
         """CREATE INDEX outbox_open ON outbox (account, chat_id, sequence)
             WHERE state IN ('pending', 'attempting')""",
         "CREATE INDEX outbox_files ON outbox (sequence) WHERE files = 1",
@@ -71,7 +72,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE pairing_request (
             account TEXT NOT NULL, sender_id TEXT NOT NULL, sender_name TEXT NOT NULL DEFAULT '',
             address BLOB NOT NULL, salt BLOB NOT NULL, digest BLOB NOT NULL,
-            created_at REAL NOT NULL, expires_at REAL NOT NULL, PRIMARY KEY (account, sender_id))""",
+            created_at REAL NOT NULL, expires_at REAL NOT NULL,
+            PRIMARY KEY (account, sender_id))""",
         """CREATE TABLE pairing_failure (
             id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
             tried_at REAL NOT NULL)""",
