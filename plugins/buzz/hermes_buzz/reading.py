@@ -89,7 +89,8 @@ class Reader:
     async def find(self, channel_id: str, event_id: str) -> Event | None:
         """The event of a channel with that id, None when the relay has none. Raises RelayError."""
         found = await self._connection.fetch({"ids": [event_id], "#h": [channel_id]})
-        return next((event for event in found if event.id == event_id), None)
+        fits = (event for event in found if event.id == event_id)
+        return next((event for event in fits if event.value("h") == channel_id), None)
 
     def changed(self) -> None:
         """Something is to be saved soon."""
