@@ -230,10 +230,6 @@ class Sender:
         except TelegramError as error:
             raise translate(error) from error
 
-    def moved(self, old: int, new: int) -> None:
-        """Telegram said that a group has become another one."""
-        self._remember(old, new)
-
     def _remember(self, old: int, new: int) -> None:
         log.warning("the group %d has moved to %d", old, new)
         self._moved[old] = new

@@ -21,7 +21,7 @@ from email.parser import BytesParser
 from email.policy import HTTP
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
@@ -269,7 +269,8 @@ class BotApi:
             writer.close()
 
     async def _respond(self, request: h11.Request, body: bytes) -> tuple[int, bytes]:
-        target = unquote(request.target.decode())
+        # A client that takes us for its proxy names the whole address.
+        target = unquote(urlsplit(request.target.decode()).path)
         if target.startswith(f"/file/bot{TOKEN}/"):
             content = self.files.get(target.rpartition("/")[2])
             return (404, b"") if content is None else (200, content)

@@ -464,7 +464,7 @@ def test_stopping_does_not_wait_for_a_dead_connection(tmp_path: Path) -> None:
         await api.called("sendMessage")
         api.faults["getUpdates"] += [Hang()] * 100
 
-    run(tmp_path, work, timing=Timing(goodbye=0.05))
+    run(tmp_path, work, timing=Timing(goodbye=0.5))
 
 
 def test_a_webhook_that_was_left_is_removed_with_a_word(

@@ -386,6 +386,20 @@ def test_a_token_that_can_be_none_is_refused_without_showing_it(token: str) -> N
     assert not token or token not in str(caught.value)
 
 
+def test_everything_goes_through_the_proxy() -> None:
+    async def main() -> None:
+        async with BotApi() as api:
+            secret = Secret("user:password")
+            through = settings("http://telegram.invalid", proxy=api.url, proxy_auth=secret)
+            client = Client(through)
+            await Sender(client, link_previews=True).send(message())
+            await client.updates(None, 0)
+            await client.close()
+            assert [call.method for call in api.calls] == ["sendMessage", "getUpdates"]
+
+    asyncio.run(main())
+
+
 def test_a_proxy_that_is_none_is_refused() -> None:
     with pytest.raises(AccountFailed, match="proxy"):
         Client(settings("http://127.0.0.1:9", proxy="no such thing"))
