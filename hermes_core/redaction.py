@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import threading
+import traceback
 from collections.abc import Iterable
 from urllib.parse import quote
 
@@ -49,3 +52,16 @@ def _forms(value: str) -> Iterable[str]:
     lines = value.splitlines()
     if len(lines) > 1:
         yield from (line.strip() for line in lines if len(line.strip()) >= _MIN_LINE)
+
+
+def redact_tracebacks(redactor: Redactor) -> None:
+    """Let what ends the program, or a thread of it, be shown without known values."""
+
+    def show(error: BaseException | None) -> None:
+        if error is not None and sys.stderr is not None:
+            text = "".join(traceback.format_exception(error))
+            sys.stderr.write(redactor(text))
+            sys.stderr.flush()
+
+    sys.excepthook = lambda _type, error, _traceback: show(error)
+    threading.excepthook = lambda arguments: show(arguments.exc_value)

@@ -40,6 +40,7 @@ def run(
     period, and what waits is kept for the next start. A second signal stops it at once.
     """
     from hermes_core.logs import setup_logging
+    from hermes_core.redaction import redact_tracebacks
     from hermes_core.serving import run_gateway
     from hermes_core.supervision.takeover import end_holder
 
@@ -49,6 +50,7 @@ def run(
         redactor = setup_logging("json" if json else "human", log_level, stream)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--log-level") from error
+    redact_tracebacks(redactor)
     if replace:
         end_holder(invocation.home, REPLACE_GRACE)
     sys.exit(run_gateway(invocation.home, disabled=disable, redactor=redactor))

@@ -6,6 +6,8 @@ import io
 import json
 import logging
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -213,3 +215,27 @@ def test_values_can_be_learnt_later() -> None:
     assert redact("value") == "value"
     redact.add(["value"])
     assert redact("a value") == "a ***"
+
+
+def test_what_ends_the_program_or_a_thread_shows_no_secret() -> None:
+    script = (
+        "import threading\n"
+        "from hermes_core.redaction import Redactor, redact_tracebacks\n"
+        "redact_tracebacks(Redactor(['marked-value']))\n"
+        "def fail():\n"
+        "    raise ValueError('marked-value')\n"
+        "thread = threading.Thread(target=fail)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+        "try:\n"
+        "    fail()\n"
+        "except ValueError as error:\n"
+        "    raise RuntimeError('marked-value too') from error\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("ValueError: ***") == 2
+    assert "RuntimeError: *** too" in done.stderr
+    assert "ValueError: marked" not in done.stderr
