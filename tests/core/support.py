@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes_core import ProfileScope, Sender, hookimpl
 from hermes_core.gateway import Gateway
 from hermes_core.messages import Address
-from hermes_core.store import Store, open_read_only
+from hermes_core.store import Store, Tx, open_read_only
 from hermes_core.store.database import connection_of
 
 T = TypeVar("T")
@@ -66,6 +67,25 @@ async def settle(turns: int = 50) -> None:
 
 def store_of(gateway: Gateway) -> Store:
     return gateway.profiles["default"].store
+
+
+@asynccontextmanager
+async def held_writes(gateway: Gateway) -> AsyncIterator[None]:
+    """Nothing is committed inside the context."""
+    loop = asyncio.get_running_loop()
+    begun, go = asyncio.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go.wait()
+
+    write = store_of(gateway).write(hold)
+    await begun.wait()
+    try:
+        yield
+    finally:
+        go.set()
+        await write
 
 
 def received(gateway: Gateway) -> dict[str, int]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -28,33 +25,23 @@ from hermes_core import (
     Refused,
     Sender,
 )
-from hermes_core.gateway import Gateway
 from hermes_core.store import Tx
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-from tests.core.support import JUDGED, Judge, received, rows, run, settle, store_of, until
+from tests.core.support import (
+    JUDGED,
+    Judge,
+    held_writes,
+    received,
+    rows,
+    run,
+    settle,
+    store_of,
+    until,
+)
 
 
 def outcomes(results: list[Received]) -> Counter[str]:
     return Counter(type(result).__name__.lower() for result in results)
-
-
-@asynccontextmanager
-async def held_writes(running: Gateway) -> AsyncIterator[None]:
-    """Nothing is committed inside the context."""
-    loop = asyncio.get_running_loop()
-    begun, go = asyncio.Event(), threading.Event()
-
-    def hold(tx: Tx) -> None:
-        loop.call_soon_threadsafe(begun.set)
-        go.wait()
-
-    write = store_of(running).write(hold)
-    await begun.wait()
-    try:
-        yield
-    finally:
-        go.set()
-        await write
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────
