@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_core.agents import Agent, AgentType, HistoryMessage, Turn, TurnMessage
+    from hermes_core.chat_commands import ChatCommand, CommandCall
     from hermes_core.checks import Check, Finding
     from hermes_core.errors import (
         AccountFailed,
@@ -118,9 +119,11 @@ __all__ = [
     "Attachment",
     "Bounds",
     "Channel",
+    "ChatCommand",
     "ChatKind",
     "Check",
     "ChildTree",
+    "CommandCall",
     "Commentary",
     "ConfigError",
     "Consumed",
@@ -196,6 +199,7 @@ __all__ = [
 
 _MODULES = (
     "hermes_core.agents",
+    "hermes_core.chat_commands",
     "hermes_core.checks",
     "hermes_core.errors",
     "hermes_core.events",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from hermes_core.agents import AgentType
+    from hermes_core.chat_commands import ChatCommand
     from hermes_core.checks import Check
     from hermes_core.events import (
         DeliveryInfo,
@@ -94,6 +95,15 @@ def services() -> list[Service]:
     """Declare what runs beside the conversations. Each factory is called once for each profile.
 
     Called once at load. A name that another plugin has taken quarantines this one.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.collect(since="1.0")
+def commands() -> list[ChatCommand]:
+    """Declare commands that people type in a chat, such as ``/memory``.
+
+    Called once at load. A name that the core or another plugin has taken quarantines this one.
     """
     raise NotImplementedError
 

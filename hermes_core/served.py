@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from hermes_core.adapters import Account
 from hermes_core.admission import Admission
 from hermes_core.attachments import Attachments
 from hermes_core.authorization import Gate
+from hermes_core.chat_commands import ChatCommand, CommandCall
 from hermes_core.commands import Call, Command, Commands, require_known_commands
 from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
-from hermes_core.errors import ConfigError, HermesError
+from hermes_core.errors import ConfigError, HermesError, StoreError
 from hermes_core.events import HousekeepingInfo
 from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
@@ -33,6 +35,7 @@ from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.spool import Spool
 from hermes_core.store import Store, inbox, turns
+from hermes_core.store.database import connection_of
 from hermes_core.turns import Turns
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ CUT = (
     "The gateway stopped while it worked on this message, so it is not answered."
     " Send it again if you still want it."
 )
+FACT_LIMIT = 1.0
+"""Seconds that the database gets for a fact of `hermes status`, which answers in three."""
 DELIVERY_GRACE = 5.0
 """Seconds that calls in progress may take to send when the gateway stops."""
 PAUSED = "The gateway is being worked on. Your message is kept and answered later."
@@ -105,7 +110,7 @@ class ServedProfile:
         )
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
-        self.commands.add((*COMMANDS, *self._own_commands()))
+        self.commands.add((*COMMANDS, *self._own_commands(), *self._plugin_commands()))
         self.pairings = PairingBook(self.store, wall)
         self.gate = Gate(hooks, scope, self.pairings)
         attachments = Attachments(scope.state_dir / "attachments", self.accounts.get, self._spawn)
@@ -257,10 +262,28 @@ class ServedProfile:
         self.admission.policy = _session_policy(self.settings)
         self.turns.limits = _limits(self.settings)
 
+    async def facts(self) -> dict[str, object]:
+        """Facts for `hermes status`. They come soon, whatever the database is busy with."""
+        return {**self.status(), "oldest_waiting": await self._oldest_waiting()}
+
+    async def _oldest_waiting(self) -> float | None:
+        """Since when the oldest message waits, as UNIX time. None when none does, or when the
+        database does not say so in time."""
+        if self.lanes.waiting <= 0:
+            return None
+        try:
+            async with asyncio.timeout(FACT_LIMIT):
+                return await self.store.read(
+                    lambda database: inbox.oldest_waiting(connection_of(database))
+                )
+        except (TimeoutError, StoreError):
+            return None
+
     def status(self) -> dict[str, object]:
-        """Facts for `hermes status`."""
+        """The facts that are at hand without the database."""
         return {
             "profile": self.scope.name,
+            "trouble": self.store.trouble,
             "settings": {
                 "refused": self.refused,
                 "needs_restart": make_plan(self._started, self.settings).needs_restart,
@@ -389,6 +412,14 @@ class ServedProfile:
             Command("restart", "restart the gateway (admins)", run=self._ask_restart, admin=True),
         )
 
+    def _plugin_commands(self) -> Iterator[Command]:
+        disabled = self.settings.plugins.disabled
+        for owned in self._hooks.commands.values():
+            if not owned.plugin.named_in(disabled):
+                command = owned.value
+                run = partial(_run_for_plugin, command, self.scope)
+                yield Command(command.name, command.help, run=run, admin=command.admin)
+
     async def _help(self, call: Call) -> str:
         return "\n".join(
             f"/{command.name}: {command.help}" for command in self.commands.all if call.may(command)
@@ -415,6 +446,19 @@ def _session_policy(settings: ProfileSettings) -> SessionPolicy:
 def _file_roots(scope: ProfileScope, settings: ProfileSettings) -> list[Path]:
     own = scope.state_dir / "files"
     return [own, *(Path(root).expanduser() for root in settings.agent.send_files_from)]
+
+
+async def _run_for_plugin(command: ChatCommand, scope: ProfileScope, call: Call) -> str:
+    return await command.run(
+        CommandCall(
+            arguments=call.arguments,
+            sender=call.event.sender,
+            admin=call.admin,
+            chat_kind=call.event.address.kind,
+            session=call.session_key,
+            scope=scope,
+        )
+    )
 
 
 def _limits(settings: ProfileSettings) -> Limits:

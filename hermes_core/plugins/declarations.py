@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from hermes_core.agents import Agent, AgentType
+from hermes_core.chat_commands import RESERVED, ChatCommand
 from hermes_core.errors import PluginError
 from hermes_core.platforms import Adapter, Platform
 from hermes_core.plugins.inspection import inspect_adapter
@@ -22,7 +23,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-T = TypeVar("T", Platform, AgentType, Section, Schema, Service)
+T = TypeVar("T", Platform, AgentType, Section, Schema, Service, ChatCommand)
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """No dot, colon or percent sign: session keys and setting names are made of these names."""
@@ -83,6 +84,17 @@ def services(value: object) -> list[Service]:
     return declared
 
 
+def commands(value: object) -> list[ChatCommand]:
+    """Check what a `commands` hook returned. Raises `PluginError` naming the first fault."""
+    declared = _list(value, ChatCommand, "commands")
+    for command in declared:
+        if command.name.casefold() in RESERVED:
+            raise PluginError(f"the command /{command.name} is one of the core")
+        if not callable(command.run):
+            raise PluginError(f"run of the command /{command.name} cannot be called")
+    return declared
+
+
 class Declared(msgspec.Struct, frozen=True):
     """All that one plugin declares."""
 
@@ -91,6 +103,7 @@ class Declared(msgspec.Struct, frozen=True):
     sections: list[Section] = []
     schemas: list[Schema] = []
     services: list[Service] = []
+    commands: list[ChatCommand] = []
 
     def names(self) -> list[tuple[str, str]]:
         """What the plugin lays claim to, as pairs of kind and name."""
@@ -100,6 +113,7 @@ class Declared(msgspec.Struct, frozen=True):
             "settings table": self.sections,
             "schema": self.schemas,
             "service": self.services,
+            "command": self.commands,
         }
         return [(kind, item.name) for kind, items in kinds.items() for item in items]
 

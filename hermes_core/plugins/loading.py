@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from hermes_core.agents import AgentType
+from hermes_core.chat_commands import ChatCommand
 from hermes_core.errors import PluginError
 from hermes_core.platforms import Platform
 from hermes_core.plugins import declarations
@@ -52,6 +53,7 @@ class Loaded(msgspec.Struct, frozen=True):
     sections: Mapping[str, Owned[Section]] = {}
     schemas: Mapping[str, Owned[Schema]] = {}
     services: Mapping[str, Owned[Service]] = {}
+    commands: Mapping[str, Owned[ChatCommand]] = {}
     registry: Registry = msgspec.field(default_factory=Registry)
 
     @property
@@ -139,6 +141,7 @@ class _Loader:
         self._sections: dict[str, Owned[Section]] = {}
         self._schemas: dict[str, Owned[Schema]] = {}
         self._services: dict[str, Owned[Service]] = {}
+        self._commands: dict[str, Owned[ChatCommand]] = {}
 
     def add(self, source: _Source) -> None:
         try:
@@ -161,6 +164,7 @@ class _Loader:
             sections=self._sections,
             schemas=self._schemas,
             services=self._services,
+            commands=self._commands,
             registry=self._registry,
         )
 
@@ -212,6 +216,7 @@ class _Loader:
         self._sections |= {value.name: Owned(plugin, value) for value in declared.sections}
         self._schemas |= {value.name: Owned(plugin, value) for value in declared.schemas}
         self._services |= {value.name: Owned(plugin, value) for value in declared.services}
+        self._commands |= {value.name: Owned(plugin, value) for value in declared.commands}
 
     def _all_declared(self, hooks: Mapping[str, Implementation]) -> declarations.Declared:
         return declarations.Declared(
@@ -220,6 +225,7 @@ class _Loader:
             sections=self._declared(declarations.sections, hooks.get("settings")),
             schemas=self._declared(declarations.schemas, hooks.get("models")),
             services=self._declared(declarations.services, hooks.get("services")),
+            commands=self._declared(declarations.commands, hooks.get("commands")),
         )
 
     def _declared(self, check: Callable[[object], list[T]], hook: Implementation | None) -> list[T]:

@@ -12,6 +12,7 @@ from typing import Generic, ParamSpec, TypeVar, cast
 import msgspec
 
 from hermes_core.agents import AgentType
+from hermes_core.chat_commands import ChatCommand
 from hermes_core.errors import PluginError
 from hermes_core.hookkinds import Collect, Decide, Notify, Spec
 from hermes_core.hookspecs import ALL
@@ -68,6 +69,7 @@ class Hooks:
         self._sections = dict(loaded.sections)
         self._schemas = dict(loaded.schemas)
         self._services = dict(loaded.services)
+        self._commands = dict(loaded.commands)
         self._calls = {name: Call(spec) for name, spec in ALL.items()}
         self._workers = {
             plugin.name: Worker(plugin, self._tell, size=queue_size) for plugin in loaded.plugins
@@ -105,6 +107,10 @@ class Hooks:
     @property
     def schemas(self) -> Mapping[str, Owned[Schema]]:
         return self._schemas
+
+    @property
+    def commands(self) -> Mapping[str, Owned[ChatCommand]]:
+        return self._commands
 
     @property
     def services(self) -> Mapping[str, Owned[Service]]:
@@ -300,6 +306,7 @@ class Hooks:
         self._sections = _without(self._sections, plugin)
         self._schemas = _without(self._schemas, plugin)
         self._services = _without(self._services, plugin)
+        self._commands = _without(self._commands, plugin)
         self._sites = {
             name: kept
             for name, sites in self._sites.items()
