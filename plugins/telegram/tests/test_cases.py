@@ -77,7 +77,8 @@ async def once(
 
 
 def account(gateway: Gateway) -> dict[str, str]:
-    found = gateway.profiles["default"].accounts["telegram"]
+    found = gateway.profiles["default"].accounts.get("telegram")
+    assert found is not None
     return {"state": found.state, "reason": found.reason}
 
 
