@@ -23,6 +23,13 @@ def plain(value: object, *, budget: int = BUDGET) -> tuple[object, bool]:
     Texts without lone surrogates, no NaN, keys are texts, what JSON does not know is its `str`.
     Texts and lists beyond the budget are cut.
     """
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass  # something in it is no JSON: take it apart
+    else:
+        if len(encoded) <= budget:
+            return msgspec.json.decode(encoded), False
     walk = _Walk(budget)
     found = walk(value, 0)
     return found, walk.cut

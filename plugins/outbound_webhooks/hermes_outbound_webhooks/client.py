@@ -110,10 +110,11 @@ class Client:
         # Behind a proxy only the proxy's own address is resolved here, and the operator chose it.
         allow_private = target.settings.allow_private or bool(proxy)
         self._resolver = CheckedResolver(allow_private=allow_private, lookup=lookup)
-        if tls is None:
+        if tls is None and "https" in (self._url.scheme, self._proxy and self._proxy.scheme):
             tls = ssl.create_default_context()
+        self._refused = _judge(self._url, allow_private=target.settings.allow_private)
         connector = aiohttp.TCPConnector(
-            resolver=self._resolver, use_dns_cache=False, limit=0, ssl=tls
+            resolver=self._resolver, use_dns_cache=False, limit=0, ssl=tls or True
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -125,12 +126,10 @@ class Client:
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Outcome:
         """One attempt. Raises nothing; the reason of a failure names no part of the url."""
+        if self._refused:
+            return Outcome("failed", self._refused)
         try:
-            # aiohttp resolves names only: a literal address has to be judged here, as it is used.
-            check_host(self._url.raw_host or "", allow_private=self._target.settings.allow_private)
             return await self._post(body, headers)
-        except BadAddress as error:
-            return Outcome("failed", str(error))
         except TimeoutError:
             return Outcome("retry", "no answer in time")
         except (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError) as error:
@@ -159,6 +158,17 @@ class Client:
             await _discard(response)
             retry_after = response.headers.get("Retry-After", "")
             return judge(response.status, retry_after, self._wall())
+
+
+def _judge(url: URL, *, allow_private: bool) -> str:
+    """Why nothing is sent to the host as aiohttp understands it, "" for nothing.
+
+    aiohttp asks the resolver about names only, so a literal address has to be judged here."""
+    try:
+        check_host(url.raw_host or "", allow_private=allow_private)
+    except BadAddress as error:
+        return str(error)
+    return ""
 
 
 async def _discard(response: aiohttp.ClientResponse) -> None:

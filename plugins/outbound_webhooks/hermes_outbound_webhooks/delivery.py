@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import uuid
+import os
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Delivery:
     hook: str
     created_at: float
     values: Mapping[str, object] = field(repr=False)
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    id: str = field(default_factory=lambda: os.urandom(16).hex())
     body: bytes = field(default=b"", repr=False)
     attempts: int = 0
     state: str = "pending"

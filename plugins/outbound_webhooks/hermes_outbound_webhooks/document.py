@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -42,32 +43,57 @@ def document(
     """The body of a delivery. `redact` names keys whose values are left out, wherever they are;
     `mask` takes known secrets out of texts. Strict JSON in UTF-8."""
     hidden = frozenset(key.casefold() for key in redact)
-    clean = _clean(dict(facts), hidden, mask)
-    call, extra = clean.get("call"), _flat(clean)
+    facts = dict(facts)
+    encode = partial(
+        _encode,
+        hidden=hidden,
+        event=event,
+        profile=profile,
+        delivery_id=delivery_id,
+        created_at=created_at,
+        cut=cut,
+    )
+    if not hidden:
+        body = encode(facts)
+        text = body.decode()
+        if mask(text) == text:  # the usual case: there is nothing to take out
+            return body
+    return encode(_clean(facts, hidden, mask))
+
+
+def _encode(
+    facts: dict[str, Any],
+    *,
+    hidden: frozenset[str],
+    event: str,
+    profile: str,
+    delivery_id: str,
+    created_at: float,
+    cut: bool,
+) -> bytes:
+    call, extra = facts.get("call"), _flat(facts)
     about = call if isinstance(call, dict) else {}
     tool_input = about.get("input") if isinstance(about.get("input"), dict) else None
     if tool_input is not None and "tool_input" in hidden:
         tool_input = dict.fromkeys(tool_input, REDACTED)
-    if isinstance(call, dict):
+    if about:
         extra.pop("input", None)
         extra.pop("name", None)
     if cut:
         extra["truncated"] = True
+    when = datetime.fromtimestamp(created_at, UTC).isoformat(timespec="milliseconds")
     return msgspec.json.encode(
         {
             "hook_event_name": event,
             "profile": profile,
-            "session_id": _id(clean, "session_id"),
-            "turn_id": _id(clean, "turn_id"),
+            "session_id": _id(facts, "session_id"),
+            "turn_id": _id(facts, "turn_id"),
             "tool_name": about.get("name"),
             "tool_input": tool_input,
             "cwd": _cwd(),
             "extra": extra,
             "delivery_id": delivery_id,
-            "timestamp": datetime.fromtimestamp(created_at, UTC).isoformat(timespec="milliseconds")[
-                :-6
-            ]
-            + "Z",
+            "timestamp": when.removesuffix("+00:00") + "Z",
         }
     )
 
@@ -108,6 +134,6 @@ def _clean(value: Any, hidden: frozenset[str], mask: Callable[[str], str]) -> An
 
 def _cwd() -> str:
     try:
-        return str(Path.cwd())
+        return os.getcwd()  # noqa: PTH109 - a text is wanted, for every event
     except OSError:  # the directory was removed under the process
         return ""
