@@ -22,6 +22,7 @@ from hermes_core.store.database import (
     open_reader,
     open_writer,
 )
+from hermes_core.store.guard import DAMAGED, Guard, is_damage, refusal, rescue
 from hermes_core.store.writer import (
     Op,
     Write,
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 RETRY_PAUSE = 1.0
 """Seconds between two attempts to write what has to be written, a full disk for example."""
+LOG_REMOVED = "somebody removed the state database's write-ahead log"
 READERS = 2
 """Reader threads per file. Reads are rare: a turn's history, listings."""
 
@@ -53,6 +55,9 @@ class Store:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="hermes-read")
         self._local = threading.local()
         self._reading: list[pw.SqliteDatabase] = []
+        self._opened = 0
+        self.trouble = ""
+        """Why nothing is written any more, "" as long as all is well."""
 
     async def open(self) -> None:
         """Open, check and migrate the file. Raises StoreError (see `open_writer`)."""
@@ -124,12 +129,13 @@ class Store:
         try:
             return query(self._reader())
         except (sqlite3.Error, pw.PeeweeException) as error:
-            raise cannot_use(self.path, error) from error
+            raise self._cannot(error) from error
 
     def _reader(self) -> pw.SqliteDatabase:
-        """The connection of this reader thread."""
+        """The connection of this reader thread, made anew when the writer's was."""
         database: pw.SqliteDatabase | None = getattr(self._local, "database", None)
-        if database is None:
+        if database is None or self._local.opened != self._opened:
+            self._local.opened = self._opened
             database = self._local.database = open_reader(self.path)
             self._reading.append(database)
         return database
@@ -140,20 +146,66 @@ class Store:
         except StoreError as error:
             self._on_loop(opened.set_exception, error)
             return
+        guard = Guard(self.path)
         self._on_loop(opened.set_result, None)
-        connection = connection_of(database)
         while batch := self._queue.take():
-            self._commit(connection, batch)
+            database, guard = self._heal(database, guard)
+            self._commit(connection_of(database), guard, batch)
             self._on_loop(complete_batch, batch)
         database.close()
 
-    def _commit(self, connection: Tx, batch: list[Write[Any]]) -> None:
+    def _heal(self, database: pw.SqliteDatabase, guard: Guard) -> tuple[pw.SqliteDatabase, Guard]:
+        """Make a new write-ahead log in place of one that was removed. What it held is still open,
+        and is brought into the file first."""
+        if self.trouble or guard.trouble() or not guard.log_is_gone:
+            return database, guard
+        try:
+            (busy, *_) = (
+                connection_of(database).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            )
+            if busy:  # somebody reads: the next write tries again
+                return database, guard
+            self._opened += 1
+            database.close()
+            database = open_writer(self.path, self._durability)
+        except (sqlite3.Error, StoreError) as error:
+            self._refuse(f"{LOG_REMOVED}, and cannot be made again: {error}")
+            return database, guard
+        log.error("%s; nothing of it was lost", LOG_REMOVED, extra={"path": str(self.path)})
+        return database, Guard(self.path)
+
+    def _commit(self, connection: Tx, guard: Guard, batch: list[Write[Any]]) -> None:
+        if not self.trouble and (found := guard.trouble()):
+            self._refuse(found)
+            self._rescue(connection)
+        if self.trouble:
+            fail_batch(batch, refusal(self.trouble, self.path))
+            return
         try:
             self._begin(connection)
         except sqlite3.Error as error:
-            fail_batch(batch, cannot_use(self.path, error))
+            fail_batch(batch, self._cannot(error))
         else:
-            commit_batch(connection, batch, lambda error: cannot_use(self.path, error))
+            commit_batch(connection, batch, self._cannot)
+
+    def _cannot(self, error: Exception) -> StoreError:
+        if is_damage(error):
+            self._refuse(DAMAGED)
+        return cannot_use(self.path, error)
+
+    def _refuse(self, trouble: str) -> None:
+        """From now on nothing is written. Said once."""
+        if not self.trouble:
+            self.trouble = trouble
+            log.error("nothing is written any more: %s", refusal(trouble, self.path))
+
+    def _rescue(self, connection: Tx) -> None:
+        try:
+            copy = rescue(connection, self.path)
+        except (sqlite3.Error, OSError) as error:
+            log.error("what was in it could not be copied: %s", error)
+        else:
+            log.error("what was in it is kept in %s", copy)
 
     def _begin(self, connection: Tx) -> None:
         """Open the transaction, however long another process keeps it from being opened."""

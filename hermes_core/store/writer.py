@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from hermes_core.errors import HermesError, StoreError
 from hermes_core.store.database import Tx
+from hermes_core.store.guard import is_damage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -142,10 +143,10 @@ def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], St
     connection.execute("SAVEPOINT op")
     try:
         write.result = write.op(connection)
-    except sqlite3.Error as error:
-        write.error = failed(error)
     except Exception as error:
-        write.error = error
+        if is_damage(error):  # nothing of the batch is to be believed
+            raise failed(error) from error
+        write.error = failed(error) if isinstance(error, sqlite3.Error) else error
     if not connection.in_transaction:
         return
     if write.error is not None:
