@@ -20,7 +20,9 @@ from hermes_core.events import GatewayInfo
 from hermes_core.following import Follower
 from hermes_core.home import Home
 from hermes_core.ids import new_id
+from hermes_core.logs import recent_errors
 from hermes_core.names import DEFAULT_PROFILE
+from hermes_core.plugins.discovery import scan
 from hermes_core.reload import SETTLE, make_plan
 from hermes_core.repair import Change
 from hermes_core.served import ServedProfile
@@ -30,6 +32,7 @@ from hermes_core.store import Store
 from hermes_core.store.database import require_ours
 from hermes_core.supervision.control import ControlServer
 from hermes_core.supervision.lock import HomeLock
+from hermes_core.threads import in_thread
 from hermes_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -90,6 +93,7 @@ class Gateway:
         self._settle = settle
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._housekeeper: asyncio.Task[None] | None = None
+        self.held: Callable[[], Mapping[str, object] | None] = lambda: None
         self.stop_requested = asyncio.Event()
         self.restart_wanted = False
 
@@ -296,7 +300,17 @@ class Gateway:
             "blocked": self.blocked,
             "draining": "stopping" if self.stop_requested.is_set() else "",
             "drain": self.drain.status(),
-            "profiles": [profile.status() for profile in self.profiles.values()],
+            "profiles": await asyncio.gather(
+                *(profile.facts() for profile in self.profiles.values())
+            ),
+            "held": self.held(),
+            "errors": recent_errors(),
+            "breakers": [
+                {"plugin": tally.plugin, "hook": tally.hook}
+                for tally in self.hooks.stats.values()
+                if tally.suspended
+            ],
+            "changed": await in_thread(self._changed_plugins),
             "unserved": [
                 {"profile": name, "reason": reason} for name, reason in self.unserved.items()
             ],
@@ -305,6 +319,19 @@ class Gateway:
                 for broken in self.hooks.quarantined
             ],
         }
+
+    def _changed_plugins(self) -> list[dict[str, str]]:
+        """Plugins that run as they were, while something else is installed now."""
+        here = {found.distribution.name: found.distribution.version for found in scan().candidates}
+        return [
+            {
+                "plugin": plugin.name,
+                "runs": plugin.version,
+                "installed": here.get(plugin.distribution, ""),
+            }
+            for plugin in self.hooks.plugins
+            if plugin.distribution and here.get(plugin.distribution, "") != plugin.version
+        ]
 
     async def _plugin_stats(self, _: Channel) -> Mapping[str, object]:
         return self.hooks.report()

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 import traceback
+from collections import deque
 from collections.abc import Mapping
 from typing import Literal, TextIO
 
@@ -30,6 +31,8 @@ _QUIET = (
     "websockets",
 )
 """Libraries that log addresses, which can hold tokens."""
+KEPT_ERRORS = 10
+"""How many of the last errors `hermes status` can show."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -54,10 +57,22 @@ def setup_logging(
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)
+    root.addHandler(RecentErrors(formatter))
     logging.captureWarnings(capture=True)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     return redactor
+
+
+def recent_errors() -> list[dict[str, object]]:
+    """The last errors of this process, oldest first: ``{"time": UNIX seconds, "text": ...}`` each.
+
+    Empty in a process whose logging was not set up by `setup_logging`.
+    """
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, RecentErrors):
+            return list(handler.errors)
+    return []
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -117,6 +132,22 @@ class _Formatter(logging.Formatter):
     def time(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         return f"{seconds}.{int(record.created % 1 * 1000):03d}Z"
+
+
+class RecentErrors(logging.Handler):
+    """Keeps the last errors, redacted."""
+
+    def __init__(self, formatter: _Formatter) -> None:
+        super().__init__(logging.ERROR)
+        self.errors: deque[dict[str, object]] = deque(maxlen=KEPT_ERRORS)
+        self._formatter = formatter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        place = self._formatter.fields(record)
+        names = [f"{name}={place[name]}" for name in PLACE if name in place]
+        where = f" ({' '.join(names)})" if names else ""
+        text = f"{self._formatter.text(record)}{where}"
+        self.errors.append({"time": record.created, "text": text})
 
 
 class HumanFormatter(_Formatter):

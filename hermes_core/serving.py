@@ -8,14 +8,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.errors import EXIT_FAILURE, EXIT_NEVER, EXIT_RESTART
 from hermes_core.gateway import Gateway, make_home
 from hermes_core.startup import prepare
+from hermes_core.supervision.exits import ExitLedger
 from hermes_core.supervision.lock import HomeLock
-from hermes_core.supervision.watchdog import Deadline
+from hermes_core.supervision.pulse import Pulse
+from hermes_core.supervision.service import READY, manager, stopping, tell
+from hermes_core.supervision.trouble import cannot
+from hermes_core.supervision.watchdog import ESCORT, Deadline
 
 if TYPE_CHECKING:
     from hermes_core.home import Home
@@ -29,6 +35,9 @@ STOP_MARGIN = 30.0
 """Seconds beyond the grace period for cancelled turns, deliveries, accounts and observers to
 end."""
 EXECUTOR_GRACE = 2.0
+EXIT_GRACE = 5.0
+"""Seconds between the end of the gateway and the end of the process: for tasks and threads that
+plugins left, and for what libraries do at exit."""
 _SUPERVISED = ("INVOCATION_ID", "NOTIFY_SOCKET", "HERMES_SUPERVISED")
 """Variables that say that something starts this process again (systemd.exec(5), sd_notify(3),
 ours)."""
@@ -61,25 +70,85 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     make_home(home)
-    report = home.state_dir() / "watchdog.txt"
-    with HomeLock(home.lock_path, runs="hermes run"):
-        with Deadline(START_LIMIT, code=EXIT_RESTART, report=report, what="the start"):
-            gateway = Gateway(home, prepare(home, disabled=disabled, redactor=redactor))
-            await gateway.start()
-            settle_memory()
-        await _first(signals.get(), gateway.stop_requested.wait())
-        limit = gateway.grace + STOP_MARGIN
-        with Deadline(limit, code=EXIT_FAILURE, report=report, what="the stop"):
-            await _drain(gateway, signals)
-            lingering = [*gateway.lingering, *await _busy_executor()]
-    code = _code(gateway)
+    with HomeLock(home.lock_path, runs="hermes run") as lock:
+        lock.enter("starting")
+        ledger = _open_ledger(home)
+        try:
+            plan = (disabled, redactor)
+            code, lingering = await _live(home, plan, lock, ledger, signals)
+        except BaseException:
+            ledger.end(time.time(), EXIT_FAILURE)
+            raise
+        ledger.end(time.time(), code, lingering)
     if lingering:
         # The event loop would wait for these for ever.
         log.warning("left behind at the end: %s", ", ".join(lingering))
-        if code == EXIT_RESTART:
-            _start_again(environment)
-        _leave(code)
+        _leave(code, environment)
+    _see_out(lambda: _leave(code, environment))
     return code
+
+
+async def _live(
+    home: Home,
+    plan: tuple[Sequence[str], Redactor | None],
+    lock: HomeLock,
+    ledger: ExitLedger,
+    signals: asyncio.Queue[signal.Signals],
+) -> tuple[int, list[str]]:
+    """Start, serve, stop. The exit code, and what did not end."""
+    disabled, redactor = plan
+    service = manager()
+    with Deadline(START_LIMIT, code=EXIT_RESTART, report=ledger.report, what="the start"):
+        gateway = Gateway(home, prepare(home, disabled=disabled, redactor=redactor))
+        await gateway.start()
+        settle_memory()
+    lock.enter("serving")
+    tell(service, READY)
+    with Pulse(lambda: _suspect(gateway)) as pulse:
+        gateway.held = pulse.facts
+        await _first(signals.get(), gateway.stop_requested.wait())
+        lock.enter("stopping")
+        limit = gateway.grace + STOP_MARGIN
+        tell(service, stopping(limit + EXIT_GRACE + ESCORT))
+        with Deadline(limit, code=EXIT_FAILURE, report=ledger.report, what="the stop"):
+            await _drain(gateway, signals, ledger)
+            lingering = [*gateway.lingering, *await _busy_executor()]
+    return _code(gateway), lingering
+
+
+def _open_ledger(home: Home) -> ExitLedger:
+    """Note that a run begins, and say how the last one ended, if not by itself."""
+    ledger = ExitLedger(home.state_dir())
+    try:
+        last = ledger.begin(time.time())
+    except OSError as error:
+        raise cannot("write down the start", home.state_dir(), error) from error
+    if last is not None and not last.clean:
+        log.warning("the last run did not end by itself: %s", last.how)
+    return ledger
+
+
+def _suspect(gateway: Gateway) -> str:
+    """The plugin code that holds the event loop now, in words."""
+    running = gateway.hooks.running
+    return f"plugin {running.plugin} in {running.hook}" if running else ""
+
+
+def _see_out(leave: Callable[[], None]) -> None:
+    """Leave after `EXIT_GRACE` seconds if the process is still there then: a task that does not let
+    itself be cancelled, or a thread that does not end, would keep it for ever."""
+
+    def see() -> None:
+        time.sleep(EXIT_GRACE)
+        threads = [
+            thread.name
+            for thread in threading.enumerate()
+            if not thread.daemon and thread is not threading.main_thread()
+        ]
+        log.warning("the process does not end by itself: %s", ", ".join(threads) or "a task")
+        leave()
+
+    threading.Thread(target=see, name="hermes-exit", daemon=True).start()
 
 
 def settle_memory() -> None:
@@ -93,12 +162,15 @@ def settle_memory() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-async def _drain(gateway: Gateway, signals: asyncio.Queue[signal.Signals]) -> None:
+async def _drain(
+    gateway: Gateway, signals: asyncio.Queue[signal.Signals], ledger: ExitLedger
+) -> None:
     log.info("stopping: no new turn begins, running ones may finish")
     draining = asyncio.create_task(gateway.stop(), name="drain")
     await _first(signals.get(), asyncio.shield(draining))
     if not draining.done():
         log.warning("stopping at once: what is unfinished is taken up at the next start")
+        ledger.end(time.time(), EXIT_FAILURE, ["whatever ran: a second signal came"])
         _leave(EXIT_FAILURE)
     await draining
 
@@ -129,7 +201,11 @@ def _start_again(environment: Mapping[str, str]) -> None:
     )
 
 
-def _leave(code: int) -> None:
+def _leave(code: int, environment: Mapping[str, str] | None = None) -> None:
+    """End the process without waiting for anything; with `environment`, start again if `code` says
+    so."""
+    if code == EXIT_RESTART and environment is not None:
+        _start_again(environment)
     _flush()
     os._exit(code)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option
+from hermes_core.cli.streams import one_line
 from hermes_core.errors import ControlError
 
 EXIT_NOT_RUNNING = 3
@@ -25,7 +28,8 @@ ANSWER_LIMIT = 3.0
 def status(invocation: Invocation, json: bool) -> None:
     """Show whether the gateway runs and what it is doing.
 
-    Exit code 0: it runs. 3: it does not. 4: something holds the home and does not answer.
+    Exit code 0: it runs. 3: it does not. 4: something holds the home and does not answer, because
+    it is starting, at its very end, or stuck.
     """
     facts, code = _facts(invocation)
     emit(facts, json, _human)
@@ -43,43 +47,90 @@ def _facts(invocation: Invocation) -> tuple[dict[str, Any], int]:
     try:
         answer = request(home.state_root, "status", ANSWER_LIMIT)
     except ControlError as error:
+        state = found.phase if found.phase in {"starting", "stopping"} else "unresponsive"
         return {
-            "state": "unresponsive",
+            "state": state,
             "home": str(home.state_root),
             "pid": found.pid,
             "reason": str(error),
         }, EXIT_UNRESPONSIVE
-    return {"state": "running", **answer}, 0
+    return {"state": answer["draining"] or "running", **answer}, 0
 
 
 def _human(facts: dict[str, Any]) -> None:
     pid = f" (pid {facts['pid']})" if facts.get("pid") else ""
     click.echo(f"gateway: {facts['state']}{pid}")
     click.echo(f"home: {facts['home']}")
+    for line in _lines(facts):
+        click.echo(one_line(line))
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
     if facts.get("reason"):
-        click.echo(f"reason: {facts['reason']}")
+        yield f"reason: {facts['reason']}"
+    if facts.get("blocked"):
+        yield f"nothing is taken in: {facts['blocked']}"
+    if drain := facts.get("drain"):
+        yield (
+            f"draining: asked for by {drain['owner']} {_ago(drain['since'])},"
+            f" ends by itself in {drain['seconds_left']:.0f} s"
+        )
+    if held := facts.get("held"):
+        yield (
+            f"degraded: the event loop was held {held['count']} times,"
+            f" last {_ago(held['at'])} for {held['seconds']:g} s by {held['by']}"
+        )
     for profile in facts.get("profiles", ()):
-        _human_profile(profile)
+        yield from _profile(profile)
     for left in facts.get("unserved", ()):
-        click.echo(f"profile {left['profile']} is not served: {left['reason']}")
+        yield f"profile {left['profile']} is not served: {left['reason']}"
+    yield from _plugins(facts)
+    for error in facts.get("errors", ()):
+        yield f"error {_ago(error['time'])}: {error['text']}"
+
+
+def _plugins(facts: dict[str, Any]) -> Iterator[str]:
     for broken in facts.get("quarantined", ()):
-        click.echo(f"plugin {broken['plugin']} is not used: {broken['reason']}")
+        yield f"plugin {broken['plugin']} is not used: {broken['reason']}"
+    for left in facts.get("breakers", ()):
+        yield f"plugin {left['plugin']}: {left['hook']} is left out after repeated failures"
+    for changed in facts.get("changed", ()):
+        installed = changed["installed"] or "nothing"
+        yield (
+            f"plugin {changed['plugin']} needs a restart: {changed['runs']} runs,"
+            f" {installed} is installed"
+        )
 
 
-def _human_profile(profile: dict[str, Any]) -> None:
-    click.echo(f"profile {profile['profile']}:")
+def _profile(profile: dict[str, Any]) -> Iterator[str]:
+    yield f"profile {profile['profile']}:"
     settings = profile["settings"]
+    if profile["trouble"]:
+        yield f"  degraded: {profile['trouble']}"
     if settings["refused"]:
-        click.echo(f"  degraded: the settings are refused: {settings['refused']}")
+        yield f"  degraded: the settings are refused: {settings['refused']}"
     if settings["needs_restart"]:
-        click.echo(f"  needs a restart: {', '.join(settings['needs_restart'])}")
+        yield f"  needs a restart: {', '.join(settings['needs_restart'])}"
     for name, account in profile["accounts"].items():
         reason = f" ({account['reason']})" if account["reason"] else ""
-        click.echo(f"  account {name}: {account['state']}{reason}")
-    click.echo(f"  running turns: {len(profile['running_turns'])}")
-    click.echo(f"  waiting messages: {profile['waiting']}")
+        yield f"  account {name}: {account['state']}{reason}"
+    for name, state in profile["services"].items():
+        yield f"  service {name}: {state}"
+    yield f"  running turns: {len(profile['running_turns'])}"
+    since = profile["oldest_waiting"]
+    oldest = f", the oldest came {_ago(since)}" if since else ""
+    yield f"  waiting messages: {profile['waiting']}{oldest}"
     if profile["abandoned_turns"]:
-        click.echo(f"  turns left behind: {', '.join(profile['abandoned_turns'])}")
+        yield f"  turns left behind: {', '.join(profile['abandoned_turns'])}"
     for what in ("received", "turns", "deliveries"):
         counts = ", ".join(f"{count} {name}" for name, count in profile[what].items())
-        click.echo(f"  {what}: {counts or 'none'}")
+        yield f"  {what}: {counts or 'none'}"
+
+
+def _ago(seconds: float) -> str:
+    """How long ago a UNIX time was, in its largest unit."""
+    age = max(0.0, time.time() - seconds)
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if age >= unit:
+            return f"{age // unit:.0f} {name} ago"
+    return f"{age:.0f} s ago"

@@ -132,6 +132,12 @@ def count_waiting(tx: Tx, session_key: str) -> int:
     return int(count)
 
 
+def oldest_waiting(tx: Tx) -> float | None:
+    """When the message arrived that waits longest; None when nothing waits."""
+    (since,) = tx.execute("SELECT MIN(received_at) FROM inbox WHERE state = 'waiting'").fetchone()
+    return None if since is None else float(since)
+
+
 def _waiting_message(
     tx: Tx, session_key: str, message_id: str, sender_id: str
 ) -> tuple[int, bytes] | None:

@@ -28,6 +28,8 @@ PATIENCE = 1.0
 """Seconds to wait for a holder that has not said yet who it is: a gateway that is just starting,
 or a command that is just looking."""
 _MAX_RECORD = 4096
+_RECORD = 1024
+"""Bytes to which a record is filled up, so that one that replaces another covers it."""
 _RETRY = 0.01
 _UNSUPPORTED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 """What file systems say that cannot lock a directory (NFS: EBADF)."""
@@ -35,11 +37,13 @@ _UNSUPPORTED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS,
 
 @dataclass(frozen=True)
 class Holder:
-    """What holds a home. `identity` is None when the process cannot be verified."""
+    """What holds a home. `identity` is None when the process cannot be verified. `phase` is what
+    the holder says that it is at, "" when it says nothing."""
 
     identity: Identity | None
     runs: str
     socket: Path | None
+    phase: str = ""
 
     @property
     def pid(self) -> int | None:
@@ -84,6 +88,10 @@ class HomeLock:
             self._close()
             raise
 
+    def enter(self, phase: str) -> None:
+        """Say what the holder is at: `Holder.phase` of whoever asks."""
+        self._write_record(phase)
+
     def release(self) -> None:
         """Give the lock back. Does nothing when it is not held."""
         if self._file is None or not self.held:
@@ -116,15 +124,17 @@ class HomeLock:
             time.sleep(_RETRY)
         return locked is True
 
-    def _write_record(self) -> None:
+    def _write_record(self, phase: str = "") -> None:
         assert self._file is not None
         record = {
             **Identity.current().to_json(),
             "runs": self._runs,
             "socket": str(socket_path(self.path.parent)),
+            "phase": phase,
         }
-        os.ftruncate(self._file.fileno(), 0)
-        os.pwrite(self._file.fileno(), json.dumps(record).encode("ascii") + b"\n", 0)
+        line = json.dumps(record).encode("ascii").ljust(_RECORD) + b"\n"
+        os.pwrite(self._file.fileno(), line, 0)
+        os.ftruncate(self._file.fileno(), len(line))
 
     def _unlock(self) -> None:
         # Explicitly: a child of a library's own fork may still have the descriptors.
@@ -193,11 +203,12 @@ def _read_holder(path: Path) -> Holder:
     identity = Identity.from_json(record)
     if identity is None or not identity.alive():
         return Holder(None, "", None)
-    runs, socket = record.get("runs"), record.get("socket")
+    runs, socket, phase = record.get("runs"), record.get("socket"), record.get("phase")
     return Holder(
         identity,
         runs if isinstance(runs, str) else "",
         Path(socket) if isinstance(socket, str) and socket.startswith("/") else None,
+        phase if isinstance(phase, str) else "",
     )
 
 

@@ -52,7 +52,9 @@ class Deadline:
     def _watch(self) -> None:
         if self._over.wait(self._seconds):
             return
-        line = f"{self._what} took more than {self._seconds:g} s; all threads:\n"
-        os.write(self._file, line.encode())
-        faulthandler.dump_traceback(self._file)
-        os._exit(self._code)
+        try:
+            line = f"{self._what} took more than {self._seconds:g} s; all threads:\n"
+            os.write(self._file, line.encode())
+            faulthandler.dump_traceback(self._file)
+        finally:  # a full disk, too, ends with the process
+            os._exit(self._code)

@@ -172,7 +172,7 @@ def test_a_stream_that_cannot_be_written_is_no_error(kind: LogFormat) -> None:
     log = logging.getLogger("x")
     log.info("one")
     log.info("two")
-    (handler,) = logging.getLogger().handlers
+    handler = logging.getLogger().handlers[0]
     assert isinstance(handler, LineHandler)
     assert handler.lost == 2
 
