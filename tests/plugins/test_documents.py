@@ -44,14 +44,17 @@ def test_no_hook_is_newer_than_the_hook_api() -> None:
     assert newest <= number(hookspecs.HOOK_API)
 
 
-def test_the_example_is_a_plugin(site: Installer) -> None:
-    (source,) = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+def test_the_examples_are_plugins(site: Installer) -> None:
+    sources = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
     (requirement,) = re.findall(r'dependencies = \["(.+)"\]', PAGE)
-    site.install("hermes-plugin-line", requires=[requirement])
-    (site.directory / "hermes_plugin_line.py").write_text(source)
+    for name, source in zip(("line", "tally"), sources, strict=True):
+        site.install(f"hermes-plugin-{name}", requires=[requirement])
+        (site.directory / f"hermes_plugin_{name}.py").write_text(source)
     loaded = load(path=site.path)
     assert not loaded.quarantined
     assert list(loaded.platforms) == ["line"]
+    assert list(loaded.services) == ["tally"]
+    assert list(loaded.sections) == ["tally"]
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
