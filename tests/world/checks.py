@@ -122,12 +122,12 @@ def _delivered(connection: sqlite3.Connection, world: World) -> list[str]:
 
 
 def _shown(world: World) -> dict[str, list[str]]:
-    """What arrived for each message of the outbox."""
-    shown: dict[str, list[str]] = defaultdict(list)
+    """The messages that arrived for each row of the outbox. An edit shows what it edits again."""
+    shown: dict[str, dict[str, str]] = defaultdict(dict)
     for sent in world.platform.sent:
         if sent.message.kind != "preview":
-            shown[sent.message.id].append(sent.message.text)
-    return shown
+            shown[sent.message.id][sent.message_id] = sent.message.text
+    return {row: list(messages.values()) for row, messages in shown.items()}
 
 
 def _fate(
@@ -139,8 +139,8 @@ def _fate(
         yield f"D: {message.text!r} has a receipt and was never sent"
     if state in {"failed", "unknown", "expired"}:
         yield f"D: {message.text!r} was not delivered: {reason}"
-    if len(texts) > 1 and not (world.habit.idempotent or "[repeated]" in texts[-1]):
-        yield f"D: {message.text!r} was shown {len(texts)} times without a mark"
+    if len(texts) > 1 and (world.habit.kind != "neither" or "[repeated]" not in texts[-1]):
+        yield f"D: {message.text!r} was shown {len(texts)} times: {texts!r}"
 
 
 def _overtaking(world: World, places: dict[str, tuple[str, int]]) -> list[str]:

@@ -45,9 +45,12 @@ ENDS = ("rest", "rest", "shutdown", "crash")
 
 
 @cache
-def _plugins(idempotent: bool) -> tuple[ScriptedPlatform, ScriptedAgent, Loaded]:
+def _plugins(kind: str, edit: bool) -> tuple[ScriptedPlatform, ScriptedAgent, Loaded]:
     """Loaded once for all worlds: that takes longer than a world does."""
-    platform, agent = ScriptedPlatform(idempotent=idempotent), ScriptedAgent()
+    platform = ScriptedPlatform(
+        idempotent=kind == "idempotent", reconciles=kind == "reconciles", edit=edit
+    )
+    agent = ScriptedAgent()
     return platform, agent, load(extra=(platform, agent), path=())
 
 
@@ -58,7 +61,8 @@ class Habit:
     sessions: int
     actions: int
     busy: Busy
-    idempotent: bool
+    kind: str
+    edit: bool
     haste: float
     end: str
 
@@ -69,7 +73,8 @@ class Habit:
             sessions=1 if small else rng.randint(2, 3),
             actions=rng.randint(2, 5) if small else rng.randint(5, 12),
             busy=rng.choice(BUSY),
-            idempotent=rng.random() < 0.5,
+            kind=rng.choice(("idempotent", "reconciles", "neither")),
+            edit=rng.random() < 0.4,
             haste=rng.choice((0.0, 0.5, 0.9)),
             end=rng.choice(ENDS),
         )
@@ -101,7 +106,7 @@ class World:
         self.rng = random.Random(f"script {self.seed}")  # noqa: S311 - a script, no secret
         self.habit = Habit.draw(self.rng)
         self.wall = 1_700_000_000.0
-        self.platform, agent, loaded = _plugins(self.habit.idempotent)
+        self.platform, agent, loaded = _plugins(self.habit.kind, self.habit.edit)
         self._hooks = Hooks(loaded)
         self.platform.forget()
         agent.behaviour = self._behave
