@@ -1,4 +1,4 @@
-"""A plugin with one service that records what it is told, and helpers to run a gateway around it."""
+"""A plugin with one service that records what it is told, and an agent that uses tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from hermes_core import ProfileScope, Settings, Text, ToolEnd, ToolStart, Turn, TurnEnd, hookimpl
+from hermes_core import (
+    ProfileScope,
+    Settings,
+    SubagentEnd,
+    SubagentInfo,
+    Text,
+    ToolEnd,
+    ToolStart,
+    Turn,
+    TurnEnd,
+    hookimpl,
+)
 from hermes_core.errors import HermesError
 from hermes_core.events import HousekeepingInfo, ToolCallEnd
 from hermes_core.messages import AgentEvent
@@ -71,6 +82,7 @@ class KeeperPlugin:
         self.log: list[str] = []
         self.running: dict[str, Keeper] = {}
         self.calls: asyncio.Queue[ToolCallEnd] = asyncio.Queue()
+        self.subagents: asyncio.Queue[SubagentInfo] = asyncio.Queue()
         self.loads: asyncio.Queue[HousekeepingInfo] = asyncio.Queue()
 
     @property
@@ -98,6 +110,10 @@ class KeeperPlugin:
         self.calls.put_nowait(call)
 
     @hookimpl
+    def on_subagent_end(self, subagent: SubagentInfo) -> None:
+        self.subagents.put_nowait(subagent)
+
+    @hookimpl
     def on_housekeeping(self, load: HousekeepingInfo) -> None:
         self.loads.put_nowait(load)
 
@@ -112,4 +128,5 @@ async def with_tools(turn: Turn) -> AsyncIterator[AgentEvent]:
     yield ToolStart(call_id="1", name="grep", input={"pattern": "x", "odd": float("nan")})
     yield ToolEnd(call_id="1", name="grep", output="two \ud800 lines")
     yield ToolEnd(call_id="2", name="late", error="was never begun")
+    yield SubagentEnd(id="h", name="scout", output="found it")
     yield Text("done")

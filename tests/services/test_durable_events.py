@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from hermes_core.errors import AgentError
+from hermes_core import AgentError, AgentEvent, DurableEvent, Text, Turn
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
-
 from tests.services.support import KeeperPlugin, run, with_tools
 
 HOOKS = ("on_session_start", "on_tool_call_end", "on_turn_end")
@@ -67,9 +67,10 @@ def test_every_end_of_a_turn_is_an_event(tmp_path: Path) -> None:
     async def main() -> None:
         agent = ScriptedAgent()
 
-        async def fail(turn: object):  # type: ignore[no-untyped-def]
-            raise AgentError("no")
-            yield
+        async def fail(turn: Turn) -> AsyncIterator[AgentEvent]:
+            if turn.messages:
+                raise AgentError("no")
+            yield Text("")
 
         plugin, platform = KeeperPlugin(("on_turn_end",)), ScriptedPlatform()
         async with gateway(tmp_path, platform, agent, plugin):
@@ -84,8 +85,9 @@ def test_every_end_of_a_turn_is_an_event(tmp_path: Path) -> None:
             _, failed = await plugin.service.read(2)
             assert [_outcome(stopped), _outcome(failed)] == ["cancelled", "failed"]
 
-    def _outcome(event) -> object:  # type: ignore[no-untyped-def]
-        return event.values["turn"]["outcome"]
+    def _outcome(event: DurableEvent) -> object:
+        turn = event.values["turn"]
+        return turn["outcome"] if isinstance(turn, dict) else None
 
     run(main())
 
@@ -136,5 +138,19 @@ def test_only_what_a_transaction_writes_can_be_asked_for(tmp_path: Path) -> None
         async with gateway(tmp_path, ScriptedPlatform(), ScriptedAgent(), plugin):
             with pytest.raises(ValueError, match="on_delivered"):
                 plugin.service.context.events(["on_delivered"])
+
+    run(main())
+
+
+def test_a_service_that_is_restarted_reads_on_where_it_was(tmp_path: Path) -> None:
+    async def main() -> None:
+        plugin, platform = KeeperPlugin(("on_turn_end",)), ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent(), plugin) as running:
+            await platform.say("one")
+            await plugin.service.read(1)
+            await running.profiles["default"].services.restart(["keeper"])
+            await platform.say("two")
+            first, second = await plugin.service.read(2)
+            assert first.sequence < second.sequence
 
     run(main())

@@ -13,7 +13,6 @@ from hermes_core.services import Schema, Section
 from hermes_core.settings import Settings, TableArray
 from hermes_core.supervision.control import request
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-
 from tests.services.support import (
     KeeperPlugin,
     KeeperSettings,
@@ -39,7 +38,9 @@ def test_a_service_is_told_everything_before_it_stops(tmp_path: Path) -> None:
 
 def test_the_context_gives_its_own_sections_only(tmp_path: Path) -> None:
     plugin = KeeperPlugin()
-    config = '[keeper]\ncolor = "red"\n[[keepers.target]]\nname = "a"\n[[keepers.target]]\nname = "b"\n'
+    config = (
+        '[keeper]\ncolor = "red"\n[[keepers.target]]\nname = "a"\n[[keepers.target]]\nname = "b"\n'
+    )
 
     async def main() -> None:
         async with gateway(tmp_path, ScriptedPlatform(), ScriptedAgent(), plugin, config=config):
@@ -99,16 +100,17 @@ def test_commands_ask_a_service_through_the_control_socket(tmp_path: Path) -> No
         async with gateway(tmp_path, ScriptedPlatform(), ScriptedAgent(), plugin) as running:
             home = running.home.state_root
 
-            async def ask(**parameters: object) -> dict[str, object]:
+            async def ask(**parameters: Any) -> dict[str, object]:
                 return await asyncio.to_thread(lambda: request(home, "service", **parameters))
 
             answer = await ask(name="keeper", request={"a": [1]})
             assert answer["heard"] == {"a": [1]}
-            for parameters, said in (
+            wrong: tuple[tuple[dict[str, Any], str], ...] = (
                 ({"name": "keeper", "request": {"fail": 1}}, "asked to fail"),
                 ({"name": "nobody"}, "no service 'nobody'"),
                 ({"name": "keeper", "profile": "other"}, "'other'"),
-            ):
+            )
+            for parameters, said in wrong:
                 with pytest.raises(HermesError, match=said):
                     await ask(**parameters)
 
@@ -153,6 +155,9 @@ def test_observers_hear_of_tools_with_what_they_were_given(tmp_path: Path) -> No
             assert call.duration >= 0
             late = await plugin.calls.get()
             assert (late.name, late.input, late.error) == ("late", {}, "was never begun")
+            helper = await plugin.subagents.get()
+            assert (helper.id, helper.name, helper.output) == ("h", "scout", "found it")
+            assert helper.turn_id == call.turn_id
 
     run(main())
 
