@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 from hermes_core import hookspecs as specs
 from hermes_core.authorization import AccessList
 from hermes_core.budget import Budget
-from hermes_core.errors import AccountFailed, ConfigError, NotReady, OutcomeUnknown, PluginError
+from hermes_core.errors import (
+    AccountFailed,
+    ConfigError,
+    NotReady,
+    OutcomeUnknown,
+    PluginError,
+    described,
+)
 from hermes_core.events import PlatformInfo
 from hermes_core.identity_locks import IdentityLock, lock_directory
 from hermes_core.messages import Address, Attachment, ChatKind, Inbound, Outbound, Receipt, Received
@@ -158,7 +165,8 @@ class Account:
         """What became of an earlier attempt. Raises when the platform cannot tell."""
         if not self._calls.has(specs.reconcile):
             raise OutcomeUnknown("this platform cannot tell", where=self.name)
-        return await self._calls.call(specs.reconcile, message=message)
+        found = await self._calls.call(specs.reconcile, message=message)
+        return None if found is None else _receipt(found, self.name)
 
     async def set_typing(self, address: Address, active: bool) -> None:
         """Show that an answer is being written. What goes wrong is logged and forgotten."""
@@ -293,7 +301,7 @@ class Account:
     def _down(self, state: State, error: Exception | None) -> None:
         was_connected = self.connected
         self.state = state
-        self.reason = "" if error is None else f"{type(error).__name__}: {error}"
+        self.reason = "" if error is None else described(error)
         if error is not None:
             log.warning(
                 "the account is not connected: %s",

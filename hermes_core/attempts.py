@@ -16,6 +16,7 @@ from hermes_core.errors import (
     SendFailed,
     SendRejected,
     Unreachable,
+    described,
 )
 from hermes_core.messages import Address, Outbound, Receipt
 from hermes_core.store.outbox import Ended, Row
@@ -161,7 +162,7 @@ def _rejected(row: Row, error: SendRejected) -> Verdict:
 
 
 def _later(row: Row, error: Exception) -> Verdict:
-    reason = f"{type(error).__name__}: {error}"
+    reason = described(error)
     if row.attempts >= MAX_ATTEMPTS:
         state: Ended = "unknown" if row.doubtful else "failed"
         return Over(state, reason=f"gave up after {row.attempts} attempts: {reason}")

@@ -188,3 +188,11 @@ class AccountFailed(SendError):
     """The account can never work as configured: token revoked, key rejected, banned."""
 
     exit_code = EXIT_NEVER
+
+
+def described(error: BaseException) -> str:
+    """The type of an error and what it says, in one line; also of one that cannot say anything."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -284,16 +284,23 @@ def test_a_message_that_is_too_old_is_not_sent(tmp_path: Path) -> None:
 
 # ── outcomes that are unknown ────────────────────────────────────────────────────────────────────
 
+
+class Unspeakable(Exception):
+    def __str__(self) -> NoReturn:
+        raise RuntimeError("even this fails")
+
+
 UNKNOWN: list[Result] = [
     OutcomeUnknown("scripted"),
     StoreThenRaise(OutcomeUnknown("scripted")),
     StoreThenRaise(ConnectionError("scripted")),
+    StoreThenRaise(Unspeakable()),
     Hang(),
 ]
 
 
 @pytest.mark.case("DL-10")
-@pytest.mark.parametrize("result", UNKNOWN, ids=["lost", "arrived", "arrived, then broke", "hung"])
+@pytest.mark.parametrize("result", UNKNOWN, ids=["lost", "arrived", "broke", "unspeakable", "hung"])
 @pytest.mark.parametrize("kind", ["plain", "idempotent", "reconciles"])
 def test_what_may_have_arrived_arrives_and_at_most_twice(
     tmp_path: Path, result: Result, kind: str
@@ -318,6 +325,21 @@ def test_what_may_have_arrived_arrives_and_at_most_twice(
         assert len({message.id for message in platform.attempts}) == 2
 
     run(scenario(), speed=5 * HASTY)
+
+
+def test_an_adapter_that_answers_nonsense_cannot_tell(tmp_path: Path) -> None:
+    class Odd(ScriptedPlatform):
+        async def found(self, message: Outbound) -> Receipt | None:
+            return True  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        platform = Odd(reconciles=True)
+        platform.results.append(OutcomeUnknown("scripted"))
+        async with gateway(tmp_path, platform, ScriptedAgent()):
+            await platform.say("hello")
+            assert await platform.next_text() == f"{MARK}hello"
+
+    run(scenario(), speed=HASTY)
 
 
 def test_a_message_is_marked_once_however_often_it_is_repeated(tmp_path: Path) -> None:
