@@ -1,0 +1,202 @@
+"""The life of an account: connected, lost, connected again, or failed for good."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes_core import (
+    Accepted,
+    AccountFailed,
+    Adapter,
+    AdapterContext,
+    Denied,
+    Message,
+    NotReady,
+    Outbound,
+    Platform,
+    PluginError,
+    Receipt,
+    Sender,
+    Settings,
+    hookimpl,
+)
+from hermes_core.gateway import Gateway
+from hermes_core.messages import Address
+from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
+from tests.core.support import HASTY, run, until
+
+
+def state(running: Gateway, name: str = "scripted") -> Any:
+    accounts: Any = running.profiles["default"].status()["accounts"]
+    return accounts[name]["state"]
+
+
+def test_an_account_that_cannot_connect_is_tried_again_and_waited_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        platform.connect_results.extend(
+            [ConnectionError("scripted"), TimeoutError(), ValueError("scripted")]
+        )
+        async with gateway(tmp_path, platform, agent) as running:
+            saying = asyncio.create_task(platform.say("early"))
+            await until(lambda: len(platform.connects) == 2)
+            assert not saying.done()  # it is not acknowledged before it is taken in
+            assert isinstance(await saying, Accepted)
+            assert await platform.next_text() == "early"
+            assert state(running) == "connected"
+        assert platform.connects == [False] * 4
+
+    run(scenario(), speed=HASTY)
+
+
+def test_the_pauses_between_attempts_grow(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        times: list[float] = []
+
+        class Timed(ScriptedPlatform):
+            def connected(self, is_reconnect: bool) -> str:
+                times.append(asyncio.get_running_loop().time())
+                return super().connected(is_reconnect)
+
+        platform = Timed()
+        platform.connect_results.extend([ConnectionError("scripted")] * 4)
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            await until(lambda: state(running) == "connected")
+        pauses = [after - before for before, after in itertools.pairwise(times)]
+        # One second, then each twice as long, a quarter more or less.
+        for number, pause in enumerate(pauses):
+            assert pause >= 0.74 * 2**number
+
+    run(scenario(), speed=HASTY)
+
+
+def test_what_waits_is_sent_when_a_lost_account_is_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        gate = agent.gate("hello")
+        async with gateway(tmp_path, platform, agent) as running:
+            await platform.say("hello")
+            await agent.started(1)
+            platform.lose_connection()
+            await until(lambda: state(running) == "waiting")
+            gate.set()
+            assert await platform.next_text() == "hello"
+            assert state(running) == "connected"
+        assert platform.connects == [False, True]
+        assert len(platform.attempts) == 1
+
+    run(scenario(), speed=HASTY)
+
+
+def test_a_connection_that_does_not_last_is_not_made_without_a_pause(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        class Flapping(ScriptedPlatform):
+            def connected(self, is_reconnect: bool) -> str:
+                own_id = super().connected(is_reconnect)
+                if len(self.connects) < 5:
+                    self.lose_connection()
+                return own_id
+
+        platform = Flapping()
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            began = asyncio.get_running_loop().time()
+            await until(lambda: len(platform.connects) == 5)
+            await until(lambda: state(running) == "connected")
+            assert asyncio.get_running_loop().time() - began > 0.74 * (1 + 2 + 4 + 8)
+
+    run(scenario(), speed=HASTY)
+
+
+def test_an_account_that_can_never_work_is_said_so_and_takes_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, other = ScriptedPlatform(), ScriptedPlatform("other")
+        platform.connect_results.append(AccountFailed("the token was revoked"))
+        async with gateway(tmp_path, platform, other, ScriptedAgent()) as running:
+            with pytest.raises(NotReady):
+                await platform.say("hello")
+            assert state(running) == "failed"
+            assert not running.failed_for_good  # the other one works
+            await other.say("hello")
+            assert await other.next_text() == "hello"
+        assert platform.connects == [False]
+
+    run(scenario())
+
+
+def test_a_gateway_whose_accounts_can_never_work_has_failed_for_good(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        platform.connect_results.append(AccountFailed("the token was revoked"))
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            await until(lambda: state(running) == "failed")
+            assert running.failed_for_good
+
+    run(scenario())
+
+
+def test_an_adapter_speaks_for_its_own_account_only(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        event = Message(
+            address=Address(platform="other", chat_id="c1"),
+            sender=Sender(id="u1"),
+            event_id="x",
+            text="hello",
+        )
+        async with gateway(tmp_path, platform, ScriptedAgent()):
+            with pytest.raises(PluginError, match="another account"):
+                await platform.inject(event)
+
+    run(scenario())
+
+
+class Loud(Adapter[Settings]):
+    """Its network writes ids in capitals; the canonical form is in small letters."""
+
+    context_of: AdapterContext
+
+    @staticmethod
+    @hookimpl
+    def normalize_user_id(user_id: str) -> str:
+        return user_id.lower()
+
+    @hookimpl
+    async def connect(self, is_reconnect: bool) -> str:
+        Loud.context_of = self.context
+        return "BOT"
+
+    @hookimpl
+    async def send(self, message: Outbound) -> Receipt:
+        return Receipt()
+
+
+class LoudPlugin:
+    @hookimpl
+    def platforms(self) -> list[Platform]:
+        return [Platform("loud", Loud, Settings, max_length=100, implicit=True)]
+
+
+@pytest.mark.case("AZ-14")
+def test_an_account_knows_itself_in_whatever_form_the_network_names_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        agent = ScriptedAgent()
+        config = "[platforms.loud]\nallow_all = true\n"
+        async with gateway(tmp_path, LoudPlugin(), agent, config=config) as running:
+            await until(lambda: state(running, "loud") == "connected")
+            context = Loud.context_of
+            for sender in ("BOT", "bot", "Bot"):
+                event = Message(
+                    address=context.address("c1"), sender=Sender(id=sender), text="echo"
+                )
+                assert isinstance(await context.receive(event), Denied)
+            event = Message(address=context.address("c1"), sender=Sender(id="PERSON"), text="hi")
+            assert isinstance(await context.receive(event), Accepted)
+            await agent.started(1)
+        assert len(agent.runs) == 1
+
+    run(scenario())
