@@ -42,7 +42,11 @@ if TYPE_CHECKING:
         TurnInfo,
         TurnOutcome,
     )
-    from hermes_core.hookspecs import HOOK_API, hookimpl
+    from hermes_core.hookspecs import (
+        HOOK_API,
+        NOTIFY_HOOKS,
+        hookimpl,
+    )
     from hermes_core.messages import (
         Accepted,
         Action,
@@ -76,9 +80,12 @@ if TYPE_CHECKING:
         Usage,
         encode,
     )
+    from hermes_core.plain import jsonable
     from hermes_core.platforms import Adapter, AdapterContext, Channel, Platform, utf16_length
     from hermes_core.profiles import ProfileScope
+    from hermes_core.secrets import UnresolvedSecret
     from hermes_core.services import (
+        DURABLE_HOOKS,
         AnsweringService,
         Description,
         DurableEvent,
@@ -103,7 +110,9 @@ if TYPE_CHECKING:
     from hermes_core.supervision.children import ChildTree, end_leftovers
 
 __all__ = [
+    "DURABLE_HOOKS",
     "HOOK_API",
+    "NOTIFY_HOOKS",
     "Accepted",
     "AccountFailed",
     "Action",
@@ -190,10 +199,12 @@ __all__ = [
     "TurnMessage",
     "TurnOutcome",
     "Unreachable",
+    "UnresolvedSecret",
     "Usage",
     "encode",
     "end_leftovers",
     "hookimpl",
+    "jsonable",
     "utf16_length",
 ]
 
@@ -205,8 +216,10 @@ _MODULES = (
     "hermes_core.events",
     "hermes_core.hookspecs",
     "hermes_core.messages",
+    "hermes_core.plain",
     "hermes_core.platforms",
     "hermes_core.profiles",
+    "hermes_core.secrets",
     "hermes_core.services",
     "hermes_core.settings",
     "hermes_core.supervision.children",

@@ -327,3 +327,7 @@ ALL: dict[str, Spec[..., object]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Spec)
 }
 """Every spec by name, in the order of this file."""
+
+NOTIFY_HOOKS = {name: spec.function for name, spec in ALL.items() if spec.kind == "notify"}
+"""The notify hooks by name, each as the function that declares it: for a plugin that observes
+whatever there is."""

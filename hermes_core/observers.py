@@ -14,7 +14,7 @@ import msgspec
 from hermes_core import hookspecs as specs
 from hermes_core.events import SessionInfo, SubagentInfo, ToolCallEnd, TurnEnd, TurnInfo
 from hermes_core.messages import SubagentEnd, ToolEnd, ToolStart
-from hermes_core.plain import plain
+from hermes_core.plain import jsonable
 from hermes_core.services import DURABLE_HOOKS, DurableEvent
 from hermes_core.store import events
 
@@ -66,7 +66,7 @@ class Durable:
 
     def event(self, spec: Notify[..., object], **values: object) -> events.NewEvent:
         """The row for a call of `spec` with these arguments, without the scope."""
-        return events.NewEvent(spec.name, msgspec.json.encode(plain(values)[0]))
+        return events.NewEvent(spec.name, msgspec.json.encode(jsonable(values)[0]))
 
     def committed(self) -> None:
         """Events were committed: wake the readers."""

@@ -17,7 +17,7 @@ _ITEM = 8
 CUT = "…"
 
 
-def plain(value: object, *, budget: int = BUDGET) -> tuple[object, bool]:
+def jsonable(value: object, *, budget: int = BUDGET) -> tuple[object, bool]:
     """`value` as strict JSON values, and whether something had to be left out.
 
     Texts without lone surrogates, no NaN, keys are texts, what JSON does not know is its `str`.

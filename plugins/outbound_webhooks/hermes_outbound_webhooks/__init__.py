@@ -9,12 +9,11 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_core import ProfileScope, hookimpl
-from hermes_core.hookspecs import ALL
+from hermes_core import NOTIFY_HOOKS, ProfileScope, hookimpl
 from hermes_outbound_webhooks.names import EVENTS
 
 if TYPE_CHECKING:
-    from hermes_core.services import (
+    from hermes_core import (
         Description,
         RunningService,
         Schema,
@@ -29,8 +28,7 @@ SERVICE = "webhooks"
 @hookimpl
 def settings() -> list[Section]:
     """``[[hooks.outbound]]``."""
-    from hermes_core.services import Section
-    from hermes_core.settings import TableArray
+    from hermes_core import Section, TableArray
     from hermes_outbound_webhooks.targets import SECTION, TargetSettings
 
     return [Section(SECTION, TableArray(TargetSettings))]
@@ -47,7 +45,7 @@ def models() -> list[Schema]:
 @hookimpl
 def services() -> list[Service]:
     """The emitter of each profile."""
-    from hermes_core.services import Service
+    from hermes_core import Service
 
     return [Service(SERVICE, _service)]
 
@@ -55,7 +53,7 @@ def services() -> list[Service]:
 @hookimpl
 def describe(scope: ProfileScope) -> list[Description]:
     """The targets, each with what `hermes hooks list` says of it."""
-    from hermes_core.services import Description
+    from hermes_core import Description
     from hermes_outbound_webhooks.targets import targets_of
 
     return [
@@ -78,7 +76,7 @@ def _observer(hook: str) -> Callable[..., None]:
 
         tell(hook, values)
 
-    signature = inspect.signature(ALL[hook].function)
+    signature = inspect.signature(NOTIFY_HOOKS[hook])
     observe.__signature__ = signature  # type: ignore[attr-defined]
     observe.__name__ = hook
     observe.__doc__ = f"Queue `{hook}` for the targets that want it."

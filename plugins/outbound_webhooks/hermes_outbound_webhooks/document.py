@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from hermes_core.plain import plain
+from hermes_core import jsonable
 
 REDACTED = "[redacted]"
 
 
 def facts_of(values: Mapping[str, object]) -> tuple[dict[str, object], bool]:
     """The arguments of a hook as plain JSON values, and whether they had to be cut."""
-    found, cut = plain({name: value for name, value in values.items() if name != "scope"})
+    found, cut = jsonable({name: value for name, value in values.items() if name != "scope"})
     assert isinstance(found, dict)
     return found, cut
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hermes_core.errors import HermesError
-from hermes_core.services import Tables
+from hermes_core import HermesError, Tables
 from hermes_outbound_webhooks.delivery import Delivery
 from hermes_outbound_webhooks.targets import Target
 

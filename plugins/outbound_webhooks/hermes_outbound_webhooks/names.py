@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import difflib
 
-from hermes_core.hookkinds import Notify
-from hermes_core.hookspecs import ALL
+from hermes_core import NOTIFY_HOOKS
 
-EVENTS: tuple[str, ...] = tuple(
-    name for name, spec in ALL.items() if isinstance(spec, Notify) and name != "on_housekeeping"
-)
+EVENTS: tuple[str, ...] = tuple(name for name in NOTIFY_HOOKS if name != "on_housekeeping")
 """Every notify hook but the one that tells of nothing that happened."""
 
 ALIASES = {"post_tool_call": "on_tool_call_end", "subagent_stop": "on_subagent_end"}

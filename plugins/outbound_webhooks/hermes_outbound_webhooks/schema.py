@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.services import Schema
+from hermes_core import Schema
 
 SCHEMA = Schema(
     "webhook",

@@ -8,8 +8,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.errors import HermesError
-from hermes_core.services import DURABLE_HOOKS, DurableEvent, EventCursor, ServiceContext
+from hermes_core import DURABLE_HOOKS, DurableEvent, EventCursor, HermesError, ServiceContext
 from hermes_outbound_webhooks import durable
 from hermes_outbound_webhooks.delivery import Delivery, MemoryBacklog, Worker
 from hermes_outbound_webhooks.document import facts_of, tool_of

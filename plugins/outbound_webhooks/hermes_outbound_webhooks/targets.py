@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from hermes_core import Settings
-from hermes_core.secrets import UnresolvedSecret
-from hermes_core.settings import Bounds, Duration, SecretText
+from hermes_core import Bounds, Duration, SecretText, Settings, UnresolvedSecret
 from hermes_outbound_webhooks.addresses import BadAddress, Place, check_url
 from hermes_outbound_webhooks.names import TOOL_EVENTS, hook_of
 
