@@ -165,6 +165,7 @@ def settle_memory() -> None:
 async def _drain(
     gateway: Gateway, signals: asyncio.Queue[signal.Signals], ledger: ExitLedger
 ) -> None:
+    gateway.stop_requested.set()  # a signal asks for it as well as a command
     log.info("stopping: no new turn begins, running ones may finish")
     draining = asyncio.create_task(gateway.stop(), name="drain")
     await _first(signals.get(), asyncio.shield(draining))

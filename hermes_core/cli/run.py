@@ -24,6 +24,12 @@ REPLACE_GRACE = 30.0
 @click.option("--log-file", is_flag=True, help="Log to a file instead, for `hermes logs`.")
 @click.option("--disable", multiple=True, metavar="NAME", help="Do not load the plugin NAME.")
 @click.option("--replace", is_flag=True, help="End the gateway that runs, then start.")
+@click.option(
+    "--grace",
+    type=float,
+    default=REPLACE_GRACE,
+    help="Seconds that the gateway to be replaced may take; then it is ended by force.",
+)
 @click.pass_obj
 def run(
     invocation: Invocation,
@@ -33,6 +39,7 @@ def run(
     log_file: bool,
     disable: tuple[str, ...],
     replace: bool,
+    grace: float,
 ) -> None:
     """Run the gateway until it is told to stop.
 
@@ -52,7 +59,7 @@ def run(
         raise click.BadParameter(str(error), param_hint="--log-level") from error
     redact_tracebacks(redactor)
     if replace:
-        end_holder(invocation.home, REPLACE_GRACE)
+        end_holder(invocation.home, grace)
     sys.exit(run_gateway(invocation.home, disabled=disable, redactor=redactor))
 
 
