@@ -31,7 +31,7 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 log = logging.getLogger(__name__)
 
 LIMIT = 10.0
-"""Seconds for one `start` or `stop` of a service."""
+"""Seconds for the `stop` of a service, and for its `start` when its settings have changed."""
 MAX_KEY = 200
 MAX_VALUE = 65_536
 
@@ -189,11 +189,16 @@ class Services:
         self._broken: dict[str, str] = {}
 
     async def start(self) -> None:
-        """Bring the plugins' tables up to date, then build and start every service, in order."""
+        """Bring the plugins' tables up to date, then build every service in order and start them
+        together. One that takes longer than ``[gateway] start_grace`` is left out."""
         self._broken = await self._migrate()
-        for name, owned in self._hooks.services.items():
-            if owned.plugin.serves(self._scope):
-                await self._begin(name, owned)
+        limit = float(self._scope.settings.gateway.start_grace)
+        wanted = {
+            name: owned
+            for name, owned in self._hooks.services.items()
+            if owned.plugin.serves(self._scope)
+        }
+        await asyncio.gather(*(self._begin(name, owned, limit) for name, owned in wanted.items()))
 
     async def stop(self) -> None:
         """Stop every service, the last one first, then end the tasks they left."""
@@ -206,13 +211,13 @@ class Services:
         for name, owned in self._hooks.services.items():
             if name in self._running and owned.plugin.name in changed:
                 await self._end(name)
-                await self._begin(name, owned)
+                await self._begin(name, owned, LIMIT)
 
-    async def _begin(self, name: str, owned: Owned[Service]) -> None:
+    async def _begin(self, name: str, owned: Owned[Service], limit: float) -> None:
         running = self._running[name] = _Running(self._context(name, owned.plugin.name))
         running.error = self._broken.get(owned.plugin.name, "")
         if not running.error:
-            await self._start(running, owned.value)
+            await self._start(running, owned.value, limit)
         if running.error:
             log.error("the service %s does not run: %s", name, running.error)
 
@@ -271,13 +276,19 @@ class Services:
             wall=self._wall,
         )
 
-    async def _start(self, running: _Running, declared: Service) -> None:
+    async def _start(self, running: _Running, declared: Service, limit: float) -> None:
+        """Start a service, or note why it does not run. One that is late is cancelled, and nobody
+        waits for that."""
         try:
             service = declared.factory(running.context)
-            async with asyncio.timeout(LIMIT):
-                await service.start()
-        except TimeoutError:
-            running.error = f"start was not done within {LIMIT:g} s"
+            starting = asyncio.create_task(_started(service), name=f"start {declared.name}")
+            done, _ = await asyncio.wait({starting}, timeout=limit)
+            if not done:
+                starting.cancel()
+                running.context.tasks.add(starting)
+                running.error = f"start was not done within {limit:g} s"
+                return
+            starting.result()
         except HermesError as error:
             running.error = str(error)
         except Exception as error:
@@ -294,3 +305,7 @@ class Services:
             log.warning("the service %s did not stop within %g s", name, LIMIT)
         except Exception:
             log.exception("the service %s failed to stop", name)
+
+
+async def _started(service: RunningService) -> None:
+    await service.start()
