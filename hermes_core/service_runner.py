@@ -114,6 +114,7 @@ class Context:
         self._plugin = plugin
         self._service = service
         self._durable = durable
+        self.follows = False
         self._sections = frozenset(sections)
 
     def section(self, name: str, kind: type[SettingsT]) -> SettingsT:
@@ -137,6 +138,7 @@ class Context:
         return task
 
     def events(self, hooks: Collection[str], *, max_age: float = 3 * 86400.0) -> Cursor:
+        self.follows = True
         return self._durable.cursor(f"{self._plugin}.{self._service}", hooks, max_age)
 
     def release(self) -> None:
@@ -203,15 +205,19 @@ class Services:
     async def stop(self) -> None:
         """Stop every service, the last one first, then end the tasks they left."""
         for name in reversed(list(self._running)):
-            await self._end(name)
+            (await self._end(name)).release()
 
     async def restart(self, sections: Collection[str]) -> None:
         """Stop and start the services of the plugins whose tables of the settings changed."""
         changed = {self._hooks.sections[name].plugin.name for name in sections}
         for name, owned in self._hooks.services.items():
             if name in self._running and owned.plugin.name in changed:
-                await self._end(name)
+                before = await self._end(name)
                 await self._begin(name, owned, LIMIT)
+                # Not before the new one has asked for its events: what is committed meanwhile
+                # has to be written for it.
+                if not self._running[name].context.follows:
+                    before.release()
 
     async def _begin(self, name: str, owned: Owned[Service], limit: float) -> None:
         running = self._running[name] = _Running(self._context(name, owned.plugin.name))
@@ -221,7 +227,7 @@ class Services:
         if running.error:
             log.error("the service %s does not run: %s", name, running.error)
 
-    async def _end(self, name: str) -> None:
+    async def _end(self, name: str) -> Context:
         running = self._running.pop(name)
         if running.service is not None:
             await self._limited(name, running.service.stop())
@@ -230,7 +236,7 @@ class Services:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LIMIT)
-        running.context.release()
+        return running.context
 
     async def request(self, name: str, request: Mapping[str, object]) -> Mapping[str, object]:
         """Ask a service. Raises ControlError when none answers, and what the service raises."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -147,10 +148,15 @@ def test_a_service_that_is_restarted_reads_on_where_it_was(tmp_path: Path) -> No
         plugin, platform = KeeperPlugin(("on_turn_end",)), ScriptedPlatform()
         async with gateway(tmp_path, platform, ScriptedAgent(), plugin) as running:
             await platform.say("one")
+            await platform.next_text()
             await plugin.service.read(1)
-            await running.profiles["default"].services.restart(["keeper"])
-            await platform.say("two")
-            first, second = await plugin.service.read(2)
-            assert first.sequence < second.sequence
+            services = running.profiles["default"].services
+            for count in range(2, 12):
+                restart = asyncio.create_task(services.restart(["keeper"]))
+                await platform.say(str(count))  # its turn may end while there is no service
+                await platform.next_text()
+                await restart
+                events = await plugin.service.read(count)
+            assert sorted(event.sequence for event in events) == [e.sequence for e in events]
 
     run(main())

@@ -318,3 +318,22 @@ def test_a_failed_delivery_is_replayed_under_its_id(
     run(main())
     first, second = sink.rest()
     assert first.body == second.body
+
+
+def test_a_change_of_the_settings_counts_at_once(tmp_path: Path, sink: Any, target: Target) -> None:
+    async def main() -> None:
+        async with chat(tmp_path, target("/old/200", durable=True)) as someone:
+            await someone.say()
+            assert (await sink.next()).path == "/old/200"
+            both = target("/new/200", secret="new one", previous_secret=SECRET, durable=True)
+            file = someone.running.home.config_file()
+            file.write_text('[agent]\nuse = "scripted"\n' + both)
+            path = "/old/200"
+            while path != "/new/200":
+                await someone.say()
+                arrival = await sink.next()
+                path = arrival.path
+            for secret in (SECRET, "new one"):
+                assert verify(arrival.body, arrival.headers, [secret])
+
+    run(main())
