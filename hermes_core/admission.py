@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,6 +32,7 @@ from hermes_core.messages import (
     Received,
     Refused,
 )
+from hermes_core.order import Order
 from hermes_core.sessions import SessionPolicy, session_key
 from hermes_core.settings import Duration
 from hermes_core.text import encode_clean, has_clean_ids
@@ -74,7 +74,7 @@ class Admission:
         self.denials = Denials(scope, store, hooks, wall)
         self._pairings = pairings
         self._bots = BotTurns()
-        self._tails: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._order = Order()
         self._closed = ""
         self.counts: Counter[str] = Counter()
 
@@ -102,7 +102,7 @@ class Admission:
     async def _receive(self, event: Inbound, access: AccessList, own_id: str) -> Received:
         if not event.event_id:
             event = msgspec.structs.replace(event, event_id=new_id("e"))
-        async with self._in_order(event):
+        async with self._order.place((event.address.account_key, event.address.chat_id)):
             if self._closed:
                 raise NotReady(self._closed)
             if not has_clean_ids(event):
@@ -148,36 +148,6 @@ class Admission:
             )
         return self._denied(event, "too many messages of bots")
 
-    @asynccontextmanager
-    async def _in_order(self, event: Inbound) -> AsyncIterator[None]:
-        """First-in-first-out per (account, chat) up to the submission of the write, which keeps the
-        order.
-
-        A caller that is cancelled while it waits passes its predecessor's place on, not its own.
-        """
-        chat = (event.address.account_key, event.address.chat_id)
-        before = self._tails.get(chat)
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tails[chat] = mine
-        try:
-            if before is not None:
-                await asyncio.shield(before)
-            yield
-        finally:
-            if before is None or before.done():
-                _release(mine)
-            else:
-                before.add_done_callback(lambda _: _release(mine))
-            if self._tails.get(chat) is mine:
-                if mine.done():
-                    del self._tails[chat]
-                else:
-                    mine.add_done_callback(lambda _: self._forget(chat, mine))
-
-    def _forget(self, chat: tuple[str, str], tail: asyncio.Future[None]) -> None:
-        if self._tails.get(chat) is tail:
-            del self._tails[chat]
-
     def _outcome(self, admitted: Admitted[Inbound], key: str, result: Result) -> Received:
         stored = result.stored
         if stored.outcome == "duplicate":
@@ -215,8 +185,3 @@ def _info(
         session_key=key,
         reason=reason,
     )
-
-
-def _release(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -68,9 +68,19 @@ class Run:
     offered: dict[str, Message] = field(default_factory=dict)
     consumed: list[str] = field(default_factory=list)
     task: asyncio.Task[Any] | None = None
-    revoked: asyncio.Future[None] | None = field(default=None, repr=False)
+    over: asyncio.Future[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
     watch: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    def end(self, _: object = None) -> None:
+        """Nobody waits for it any more: it has ended, or was revoked."""
+        if self.over is not None and not self.over.done():
+            self.over.set_result(None)
+
+    def revoke(self) -> None:
+        """Its time is up: from now on it can do nothing."""
+        self.live = False
+        self.end()
 
 
 class Lane:
@@ -98,15 +108,16 @@ class Lane:
         if run.cancelled:
             work.close()
             raise asyncio.CancelledError
-        run.revoked = loop.create_future()
+        run.over = loop.create_future()
         run.task = loop.create_task(
             work, name=f"turn {run.turn_id}", context=contextvars.copy_context()
         )
+        run.task.add_done_callback(run.end)
         self.run = run
         run.heard = started = loop.time()
         self._watch(run, started)
         try:
-            await asyncio.wait({run.task, run.revoked}, return_when=asyncio.FIRST_COMPLETED)
+            await run.over
         finally:
             self.run = None
             run.live = False
@@ -117,7 +128,6 @@ class Lane:
                 self._leave_behind(run)
         if not run.task.done():
             raise Revoked
-        run.revoked.cancel()
         if run.task.cancelled():
             raise asyncio.CancelledError
         result: T = run.task.result()
@@ -134,7 +144,7 @@ class Lane:
             return False
         if not run.cancelled:
             run.cancelled = why
-            run.timer = asyncio.get_running_loop().call_later(self._grace, _revoke, run)
+            run.timer = asyncio.get_running_loop().call_later(self._grace, run.revoke)
         run.task.cancel()
         return True
 
@@ -295,9 +305,3 @@ class Lanes:
                 lane.seen = mark if ended is None else ended
         finally:
             del self._lanes[lane.session_key]
-
-
-def _revoke(run: Run) -> None:
-    if run.revoked is not None and not run.revoked.done():
-        run.live = False
-        run.revoked.set_result(None)

@@ -232,6 +232,8 @@ class Turns:
         link, reply = job.link, job.reply
         if link is None or not link.connected:
             return None
+        if not link.streams and link.progress != "full":
+            return None
         return Preview(
             link,
             reply,

@@ -1,7 +1,8 @@
 """The one writer: many waiting writes, one transaction, one fsync.
 
-An operation is a function of the open transaction. It runs in its own savepoint, so that one that
-fails takes nobody else with it. When the transaction is committed, each operation's `on_commit`
+An operation is a function of the open transaction. One that fails takes nobody else with it: the
+batch is rolled back and run again with a savepoint around each, so operations must bear to be run
+twice. When the transaction is committed, each operation's `on_commit`
 runs on the event loop, in the order of submission, and then its future is resolved: whoever needs
 to know that a row exists learns it there, even if the coroutine that asked for the write is gone by
 then.
@@ -11,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import sqlite3
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -47,35 +47,37 @@ class Write(Generic[T]):
 
 
 class WriteQueue:
-    """What is waiting to be written, in order. Filled by the loop, emptied by whoever commits."""
+    """What is waiting to be written, in order. Filled and closed by the loop, emptied by the
+    writer."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Write[Any]] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._waiting: queue.SimpleQueue[Write[Any] | None] = queue.SimpleQueue()
         self._closed = False
 
     def put(self, write: Write[Any]) -> None:
-        with self._changed:
-            if self._closed:
-                raise StoreError("the state database is closed")
-            self._waiting.append(write)
-            self._changed.notify()
+        if self._closed:
+            raise StoreError("the state database is closed")
+        self._waiting.put(write)
 
     def take(self) -> list[Write[Any]]:
         """The next batch; waits for one. Empty once the queue is closed and drained."""
-        with self._changed:
-            while not self._waiting and not self._closed:
-                self._changed.wait()
-            return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+        batch: list[Write[Any]] = []
+        write = self._waiting.get()
+        while write is not None:
+            batch.append(write)
+            if len(batch) == BATCH or self._waiting.empty():
+                return batch
+            write = self._waiting.get()
+        self._waiting.put(None)  # for the next call: what came before it is handed out first
+        return batch
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self._closed = True
+        self._waiting.put(None)
 
 
 def begin(connection: Tx) -> bool:
@@ -102,15 +104,53 @@ def commit_batch(
     failed.
     """
     try:
-        for write in batch:
-            _run_one(connection, write, failed)
-            if not connection.in_transaction:
-                raise write.error or StoreError("the transaction was lost")
+        connection.execute("SAVEPOINT batch")
+        if not _run_all(connection, batch, failed):
+            connection.execute("ROLLBACK TO batch")
+            for write in batch:
+                _run_one(connection, write, failed)
         connection.execute("COMMIT")
     except (sqlite3.Error, HermesError) as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         fail_batch(batch, error if isinstance(error, HermesError) else failed(error))
+
+
+def _run_all(
+    connection: Tx, batch: list[Write[Any]], failed: Callable[[Exception], StoreError]
+) -> bool:
+    """Run a batch as if nothing could fail. False when something did: then each gets a
+    savepoint."""
+    for write in batch:
+        try:
+            write.result = write.op(connection)
+        except Exception as error:
+            _require_sound(connection, error, failed)
+            return False
+    return True
+
+
+def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], StoreError]) -> None:
+    connection.execute("SAVEPOINT op")
+    try:
+        write.result = write.op(connection)
+    except Exception as error:
+        _require_sound(connection, error, failed)
+        write.error = failed(error) if isinstance(error, sqlite3.Error) else error
+        connection.execute("ROLLBACK TO op")
+    connection.execute("RELEASE op")
+
+
+def _require_sound(
+    connection: Tx, error: Exception, failed: Callable[[Exception], StoreError]
+) -> None:
+    """Raise StoreError when an error means that nothing of the batch can be stored."""
+    if is_damage(error):
+        raise failed(error) from error
+    if not connection.in_transaction:
+        if isinstance(error, sqlite3.Error):
+            raise failed(error) from error
+        raise StoreError("the transaction was lost") from error
 
 
 def fail_batch(batch: list[Write[Any]], error: HermesError) -> None:
@@ -137,18 +177,3 @@ def _tell(on_commit: Callable[[T], None], result: T) -> None:
         on_commit(result)
     except Exception:  # its batch mates are told nevertheless
         log.exception("what follows a commit failed")
-
-
-def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], StoreError]) -> None:
-    connection.execute("SAVEPOINT op")
-    try:
-        write.result = write.op(connection)
-    except Exception as error:
-        if is_damage(error):  # nothing of the batch is to be believed
-            raise failed(error) from error
-        write.error = failed(error) if isinstance(error, sqlite3.Error) else error
-    if not connection.in_transaction:
-        return
-    if write.error is not None:
-        connection.execute("ROLLBACK TO op")
-    connection.execute("RELEASE op")
