@@ -5,7 +5,15 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-NEED_A_RELAY = {"events", "conversation", "faults", "recovery", "attachments", "second"}
+NEED_A_RELAY = {
+    "events",
+    "conversation",
+    "faults",
+    "recovery",
+    "attachments",
+    "second",
+    "conformance",
+}
 
 collect_ignore = (
     []
