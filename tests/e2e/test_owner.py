@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from hermes_core.supervision.identity import Identity
 from hermes_core.supervision.lock import holder
-from tests.e2e.stage import HERMES, READY, Stage, sleeper, until
+from tests.e2e.stage import HERMES, READY, Running, Stage, sleeper, until
 
 
 @pytest.fixture
@@ -57,14 +58,18 @@ def test_a_directory_in_place_of_the_lock_file_is_a_clear_error(stage: Stage) ->
     assert "Traceback" not in refused.stderr
 
 
+def _one_serves(both: list[Running]) -> bool:
+    ended = [one.process.poll() is not None for one in both]
+    return any(READY in one.log for one in both) and any(ended)
+
+
 @pytest.mark.case("SH-08")
 def test_of_gateways_that_start_at_once_one_survives(stage: Stage) -> None:
     link = stage.path / "link"
     link.symlink_to(stage.home)
     for _ in range(3):
         both = [stage.run(), stage.run(HERMES_HOME=str(link))]
-        until(lambda both=both: any(READY in gateway.log for gateway in both))
-        until(lambda both=both: any(one.process.poll() is not None for one in both))
+        until(partial(_one_serves, both))
         (loser,) = [one for one in both if one.process.poll() is not None]
         (winner,) = [one for one in both if one is not loser]
         assert loser.wait() == 1
