@@ -12,6 +12,7 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ class Run:
     """One run of agent code. `live` is its fence: once False, whatever it still says is dropped.
 
     `owner` is the sender it answers. `cancelled` says why it was cancelled, "" while it was not.
-    `heard` is the loop's time of its last sign of life, `events` how many there were. `steering`
-    holds the messages that were handed to it while it ran, `offered` and `consumed` which those are
-    and which of them it took.
+    `heard` is the loop's time of its last sign of life, `events` how many there were.
+    `offered` are the messages that were handed to it while it ran, `consumed` which of them it
+    took.
     """
 
     turn_id: str
@@ -64,13 +65,17 @@ class Run:
     dropped: int = 0
     events: int = 0
     heard: float = 0.0
-    steering: asyncio.Queue[TurnMessage] = field(default_factory=asyncio.Queue)
     offered: dict[str, Message] = field(default_factory=dict)
     consumed: list[str] = field(default_factory=list)
     task: asyncio.Task[Any] | None = None
     over: asyncio.Future[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
     watch: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @cached_property
+    def steering(self) -> asyncio.Queue[TurnMessage]:
+        """Messages that were handed to it while it ran."""
+        return asyncio.Queue()
 
     def end(self, _: object = None) -> None:
         """Nobody waits for it any more: it has ended, or was revoked."""
@@ -90,6 +95,9 @@ class Lane:
         self.session_key = session_key
         self.highest = 0
         self.seen = 0
+        self.joins = 0
+        self.task: asyncio.Task[None] | None = None
+        self.first: list[asyncio.Task[None]] = []
         self.run: Run | None = None
         self._condemned: dict[str | None, str] = {}
         self._grace = grace
@@ -221,11 +229,29 @@ class Lanes:
             return
         lane = self._lanes[session_key] = Lane(session_key, self._grace, self.abandoned)
         lane.highest = sequence
-        task = asyncio.get_running_loop().create_task(
+        lane.task = task = asyncio.get_running_loop().create_task(
             self._drain(lane), name=f"lane {session_key}", context=contextvars.Context()
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def move(self, old: str, new: str) -> None:
+        """The rows of one session are those of another now. Called on the event loop, on the
+        commit.
+
+        Its lane goes on with that one. Should that one have a lane of its own, its next turn waits
+        until the first lane has ended: one turn at a time.
+        """
+        lane, other = self._lanes.get(old), self._lanes.get(new)
+        if other is None and lane is not None:
+            del self._lanes[old]
+            self._lanes[new] = other = lane
+            lane.session_key = new
+        elif other is not None and lane is not None and lane.task is not None:
+            other.first.append(lane.task)
+        if other is not None:
+            other.joins += 1
+            other.seen = 0  # what came may be older than what was seen
 
     def cancel(self, session_key: str, turn_id: str) -> bool:
         """Cancel a turn that runs. The lane goes on with what waits."""
@@ -291,8 +317,10 @@ class Lanes:
         retirement."""
         try:
             while lane.highest > lane.seen and self.may_start():
-                mark = lane.highest
+                mark, joins = lane.highest, lane.joins
                 await self._open.wait()
+                while lane.first:
+                    await asyncio.wait([lane.first.pop()])
                 async with self._slots:
                     if not self.may_start():
                         break
@@ -302,6 +330,7 @@ class Lanes:
                         log.exception("a turn broke", extra={"session": lane.session_key})
                         await asyncio.sleep(RETRY_PAUSE)
                         continue
-                lane.seen = mark if ended is None else ended
+                if lane.joins == joins:
+                    lane.seen = mark if ended is None else ended
         finally:
             del self._lanes[lane.session_key]

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes_core import hookspecs as specs
-from hermes_core.events import SessionInfo, SubagentInfo, ToolCallEnd, TurnEnd, TurnInfo
+from hermes_core.events import (
+    SessionInfo,
+    SubagentInfo,
+    ToolCallEnd,
+    TurnEnd,
+    TurnInfo,
+    TurnOutcome,
+)
 from hermes_core.messages import SubagentEnd, ToolEnd, ToolStart
 from hermes_core.plain import jsonable
 from hermes_core.services import DURABLE_HOOKS, DurableEvent
@@ -177,15 +184,18 @@ class TurnWatch:
         )
         self._tell(specs.on_subagent_end, subagent=ended)
 
-    def rows_with(self, end: TurnEnd) -> list[events.NewEvent]:
-        """The rows for the commit that ends the turn this way."""
+    def rows_with(
+        self, end: Callable[[TurnOutcome], TurnEnd], outcome: TurnOutcome
+    ) -> list[events.NewEvent]:
+        """The rows for the commit that ends the turn this way. `end` tells observers of it."""
         if not self.durable.wants(specs.on_turn_end.name):
             return self.rows
-        return [*self.rows, self.durable.event(specs.on_turn_end, turn=end)]
+        return [*self.rows, self.durable.event(specs.on_turn_end, turn=end(outcome))]
 
-    def ended(self, end: TurnEnd) -> None:
+    def ended(self, end: Callable[[TurnOutcome], TurnEnd], outcome: TurnOutcome) -> None:
         """The end is committed, with its rows."""
-        self.hooks.notify(specs.on_turn_end, scope=self.scope, turn=end)
+        if self.hooks.has(specs.on_turn_end):
+            self.hooks.notify(specs.on_turn_end, scope=self.scope, turn=end(outcome))
         self.durable.committed()
 
     def _watched(self, spec: Notify[..., object]) -> bool:

@@ -78,7 +78,7 @@ class AgentTurn:
         *,
         scope: ProfileScope,
         store: Store,
-        steering: asyncio.Queue[TurnMessage],
+        run: Run,
     ) -> None:
         self.id = taken.turn_id
         self.session_id = taken.session_id
@@ -86,12 +86,16 @@ class AgentTurn:
         self.chat_kind: ChatKind = job.reply.address.kind
         self.hint = "" if job.link is None else job.link.platform.hint
         self.scope = scope
-        self.steering = steering
+        self._run = run
         self.messages = tuple(
             turn_message(event, row.sequence, row.received_at)
             for event, row in zip(job.events, taken.rows, strict=True)
         )
         self._store = store
+
+    @property
+    def steering(self) -> asyncio.Queue[TurnMessage]:
+        return self._run.steering
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         lines = await self._store.read(

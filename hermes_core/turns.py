@@ -31,6 +31,7 @@ from hermes_core.runs import FAILED, AgentTurn, Hearing, Job, Outcome, run_agent
 from hermes_core.settings import Settings
 from hermes_core.spool import NotTaken, Spool
 from hermes_core.store import inbox, outbox, sessions, turns
+from hermes_core.store.events import NewEvent
 from hermes_core.text import clean
 from hermes_core.threads import in_thread
 
@@ -184,7 +185,7 @@ class Turns:
         watch.begin(_new_session(taken, job.info))
         started = asyncio.get_running_loop().time()
         run = Run(taken.turn_id, job.events[0].sender.id, self.limits)
-        turn = AgentTurn(taken, job, scope=self._scope, store=self._store, steering=run.steering)
+        turn = AgentTurn(taken, job, scope=self._scope, store=self._store, run=run)
         answer = Answer()
         preview = self._preview(job, answer)
         typing = Typing(job.link, job.reply.address)
@@ -195,16 +196,18 @@ class Turns:
         duration = asyncio.get_running_loop().time() - started
         end = partial(_end, job.info, outcome, answer=answer, duration=duration)
         files, outcome = await self._files(job, answer, outcome)
-        ending = self._ending(job, run, outcome, edits, files)
-        ending = replace(
-            ending,
-            events=watch.rows_with(end(outcome.state)),
-            cancelled=watch.rows_with(end("cancelled")),
+        ending = self._ending(
+            job,
+            run,
+            outcome,
+            self._rows(self._reply(job, run, edits), outcome, files),
+            events=watch.rows_with(end, outcome.state),
+            cancelled=watch.rows_with(end, "cancelled"),
         )
         state = await self._finish(taken, ending)
         await typing.stop()
         self.counts[state] += 1
-        watch.ended(end(state))
+        watch.ended(end, state)
 
     def _job(self, taken: turns.Taken, events: list[Message]) -> Job:
         first, last = events[0], events[-1]
@@ -270,33 +273,43 @@ class Turns:
         text = "\n\n".join(filter(None, (outcome.text.rstrip(), *notes)))
         return tuple(taken), replace(outcome, text=text if notes else outcome.text)
 
+    @staticmethod
+    def _reply(job: Job, run: Run, edits: str) -> Reply:
+        """Where the answer goes: it completes the preview, and answers what was steered in too."""
+        if not run.consumed and edits == job.reply.edits:
+            return job.reply
+        steered = tuple(run.offered[token].event_id for token in run.consumed)
+        return replace(job.reply, edits=edits, answers=job.reply.answers + steered)
+
     def _ending(
         self,
         job: Job,
         run: Run,
         outcome: Outcome,
-        edits: str,
-        files: tuple[OutboundAttachment, ...],
+        rows: list[outbox.NewRow],
+        **events: Sequence[NewEvent],
     ) -> turns.Ending:
         steered = [run.offered[token] for token in run.consumed]
-        answers = job.reply.answers + tuple(event.event_id for event in steered)
-        reply = replace(job.reply, edits=edits, answers=answers)
         lines = [_line(event) for event in (*job.events, *steered)]
-        rows: list[outbox.NewRow] = []
         if outcome.state == "answered":
             lines.append(sessions.Line("assistant", outcome.text))
-            rows = self._delivery.compose(reply, outcome.text, "final", files)
-        elif outcome.error:
-            rows = self._delivery.compose(reply, outcome.error, "error")
         return turns.Ending(
             outcome.state,
             outcome.reason,
             self._wall(),
             lines,
             rows,
-            claim_first=self._delivery.ready(reply.address),
+            claim_first=self._delivery.ready(job.reply.address),
             consumed=tuple(map(int, run.consumed)),
+            **events,
         )
+
+    def _rows(
+        self, reply: Reply, outcome: Outcome, files: tuple[OutboundAttachment, ...]
+    ) -> list[outbox.NewRow]:
+        if outcome.state == "answered":
+            return self._delivery.compose(reply, outcome.text, "final", files)
+        return self._delivery.compose(reply, outcome.error, "error") if outcome.error else []
 
     async def _finish(self, taken: turns.Taken, ending: turns.Ending) -> turns.TurnState:
         """Write the end, and say which it was: a turn that was cancelled first writes no answer."""
