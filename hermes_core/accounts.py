@@ -43,6 +43,11 @@ class Accounts:
                 work = account.run()
                 self._tasks[name] = self._spawn(work, f"account {name}@{account.scope.name}")
 
+    def shut(self, reason: str) -> None:
+        """Connect none of them, because of `reason`."""
+        for account in self._accounts.values():
+            account.shut(reason)
+
     async def replace(self, name: str, account: Account | None) -> None:
         """Disconnect the account `name` and put another one, or none, in its place.
 

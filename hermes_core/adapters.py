@@ -210,7 +210,8 @@ class Account:
             raise PluginError("an adapter gave an event of another account", where=self.name)
         while not self.connected:
             if self._over:
-                raise NotReady("the account is not in use any more", where=self.name)
+                what = self.reason or "the account is not in use any more"
+                raise NotReady(what, where=self.name)
             await self._live.wait()
         return await self._receive(event, self.access, self.own_id)
 
@@ -220,6 +221,12 @@ class Account:
     def lost(self, error: Exception) -> None:
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(error)
+
+    def shut(self, reason: str) -> None:
+        """Never connect, and tell whoever offers an event why."""
+        self.state, self.reason = "stopped", reason
+        self._over = True
+        self._live.set()
 
     # ── the life of the connection ───────────────────────────────────────────────────────────────
 

@@ -170,6 +170,7 @@ class ServedProfile:
         if blocked:
             self._blocked = True
             self.admission.close(blocked)
+            self.accounts.shut(blocked)
             return
         self.accounts.connect()
         for key, highest, count in await self.store.write(inbox.waiting_keys):
