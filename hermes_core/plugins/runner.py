@@ -270,6 +270,9 @@ class Hooks:
 
     def _report(self, site: Site, error: Exception, *, suspended: bool) -> None:
         """Log a failure: the first of its type loudly and with a traceback."""
+        hint = f" (report it at {site.plugin.tracker})" if site.plugin.tracker else ""
+        if isinstance(error, ImportError):
+            hint = " (removed or upgraded since the start? then restart the gateway)"
         known = type(error) in site.reported
         site.reported.add(type(error))
         _log.log(
@@ -278,7 +281,7 @@ class Hooks:
             site.plugin.label,
             site.spec.name,
             f"{type(error).__name__}: {error}",
-            f" (report it at {site.plugin.tracker})" if site.plugin.tracker else "",
+            hint,
             exc_info=None if isinstance(error, Late) else error,
         )
         if suspended:

@@ -114,7 +114,7 @@ def require_ours(path: Path) -> None:
             probe.execute("PRAGMA schema_version").fetchone()
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
-            raise
+            raise cannot_use(path, error) from error
         raise _foreign(path, "this is not a state database of Hermes") from error
     if found != APPLICATION_ID:
         raise _foreign(path, "this database belongs to another program")
