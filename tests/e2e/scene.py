@@ -3,7 +3,7 @@ told.
 
 It runs inside the gateway's process. `SCENE` names the directory in which it is told what to do
 and writes down what it did: `sent` has what arrived in chats, `runs` what the agent was given, and
-a file in `gates` opens the gate of its name.
+a file in `gates` opens the gate of its name. Everybody may speak unless there is a file `strict`.
 """
 
 from __future__ import annotations
@@ -51,5 +51,10 @@ async def _restart() -> None:
     assert await process.wait() == 0
 
 
-network = ScriptedPlatform("wire", idempotent=True, journal=SCENE / "sent")
+network = ScriptedPlatform(
+    "wire",
+    idempotent=True,
+    journal=SCENE / "sent",
+    allow_all=not (SCENE / "strict").exists(),
+)
 agent = ScriptedAgent(behave, name="scene", journal=SCENE / "runs")

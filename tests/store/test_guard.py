@@ -113,11 +113,13 @@ def test_a_page_that_is_damaged_while_the_file_is_open_ends_all_writing(
                 for page in range(500, 1500):
                     file.seek(page * PAGE)
                     file.write(b"\x55" * PAGE)
+            work = (
+                store.read(lambda database: read_all(connection_of(database)))
+                if read
+                else store.write(read_all)
+            )
             with pytest.raises(StoreError, match="cannot use the state database"):
-                if read:
-                    await store.read(lambda database: read_all(connection_of(database)))
-                else:
-                    await store.write(read_all)
+                await work
             with pytest.raises(StoreError, match="is damaged") as refused:
                 await store.write(put("after"))
             assert refused.value.remedy
