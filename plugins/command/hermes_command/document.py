@@ -21,6 +21,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     media_type: str
     size: Annotated[int | None, msgspec.Meta(description="In bytes; null if it is not known")]
+    path: Annotated[str, msgspec.Meta(description="Where its content is; empty if it is not there")]
+    problem: Annotated[str, msgspec.Meta(description="Why it is not there; else empty")]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +100,13 @@ def turn_text(turn: Turn) -> str:
 
 def _message(message: TurnMessage) -> Message:
     files = [
-        File(name=item.name, media_type=item.media_type, size=item.size)
+        File(
+            name=item.name,
+            media_type=item.media_type,
+            size=item.size,
+            path=item.path,
+            problem=item.problem,
+        )
         for item in message.attachments
     ]
     return Message(

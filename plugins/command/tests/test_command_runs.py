@@ -168,7 +168,15 @@ class TestInput:
                     "sender_name": "Ada",
                     "received_at": 1.5,
                     "quoted": "before",
-                    "attachments": [{"name": "a.jpg", "media_type": "image/jpeg", "size": 7}],
+                    "attachments": [
+                        {
+                            "name": "a.jpg",
+                            "media_type": "image/jpeg",
+                            "size": 7,
+                            "path": "",
+                            "problem": "",
+                        }
+                    ],
                 }
             ],
             "history": [{"role": "assistant", "text": "Hi.", "sender_name": "", "created_at": 0.5}],
