@@ -87,6 +87,78 @@ def test_while_somebody_holds_the_write_lock_status_answers_and_messages_wait(
     assert gateway.stop() == 0
 
 
+@pytest.mark.case("DB-07")
+def test_reading_and_then_writing_beside_another_writer_is_no_error(stage: Stage) -> None:
+    gateway = stage.run("--log-level", "debug").ready()
+    path = stage.home / "state.db"
+    over = threading.Event()
+    written = 0
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as stranger:
+        stranger.execute("INSERT INTO kv VALUES ('stranger', 'count', x'00')")
+        speaking = [
+            threading.Thread(target=stage.say_all, args=(TALK,), kwargs={"chat": f"c{number}"})
+            for number in range(8)
+        ]
+        for thread in speaking:
+            thread.start()
+        while not over.is_set():
+            stranger.execute("BEGIN IMMEDIATE")
+            ((found,),) = stranger.execute("SELECT value FROM kv WHERE owner = 'stranger'")
+            written += 1
+            count = int.from_bytes(found, "big") + 1
+            stranger.execute(
+                "UPDATE kv SET value = ? WHERE owner = 'stranger'", (count.to_bytes(8, "big"),)
+            )
+            stranger.execute("COMMIT")
+            if len(stage.answers()) == 8 * len(TALK):
+                over.set()
+        for thread in speaking:
+            thread.join()
+        ((found,),) = stranger.execute("SELECT value FROM kv WHERE owner = 'stranger'")
+    assert int.from_bytes(found, "big") == written
+    for number in range(8):
+        assert stage.answers(f"c{number}") == TALK
+    assert "locked" not in gateway.log
+    assert gateway.stop() == 0
+
+
+@pytest.mark.case("DB-16")
+def test_kill_9_in_the_middle_of_traffic_tears_nothing(stage: Stage) -> None:
+    said: list[str] = []
+    for round_number in range(4):
+        gateway = stage.run().ready()
+        texts = [f"round {round_number} message {number}" for number in range(30)]
+        enough = len(stage.sent()) + 5 * (round_number + 1)
+        speaking = threading.Thread(target=_speak, args=(stage, texts, said))
+        speaking.start()
+        until(lambda enough=enough: len(stage.sent()) >= enough)  # type: ignore[misc]
+        gateway.kill()
+        speaking.join()
+        with closing(sqlite3.connect(stage.home / "state.db")) as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    gateway = stage.run().ready()
+    stage.answered(*said)
+    answers = stage.answers()
+    assert len(answers) == len(set(answers))
+    assert sorted(answers, key=_place) == answers
+    assert gateway.stop() == 0
+
+
+def _speak(stage: Stage, texts: list[str], said: list[str]) -> None:
+    """Say one after the other, as long as somebody listens, and note what was accepted."""
+    for text in texts:
+        try:
+            if stage.say(text)["type"] == "Accepted":
+                said.append(text)
+        except (HermesError, AssertionError, OSError):
+            return
+
+
+def _place(text: str) -> tuple[int, int]:
+    _, round_number, _, number = text.split()
+    return int(round_number), int(number)
+
+
 def unprivileged() -> list[str]:
     """What makes a command obey permissions even for root."""
     if os.geteuid() != 0:
