@@ -17,16 +17,19 @@ from hermes_core.errors import (
     NotReady,
     OutcomeUnknown,
     PluginError,
+    StoreError,
     described,
 )
 from hermes_core.events import PlatformInfo
 from hermes_core.identity_locks import IdentityLock, lock_directory
 from hermes_core.messages import Address, Attachment, ChatKind, Inbound, Outbound, Receipt, Received
 from hermes_core.plugins import normalizer
+from hermes_core.text import clean
 
 if TYPE_CHECKING:
     from hermes_core.config import AccountSettings
     from hermes_core.config.sections import OnUnknown, Progress
+    from hermes_core.moves import Moves
     from hermes_core.platforms import Channel, Platform
     from hermes_core.plugins import Hooks, Owned
     from hermes_core.profiles import ProfileScope
@@ -42,6 +45,7 @@ FETCH_PATIENCE = 30.0
 
 State = Literal["new", "connecting", "connected", "waiting", "failed", "stopped"]
 Receive = Callable[[Inbound, AccessList, str], Awaitable[Received]]
+Migrate = Callable[[str, str, str], Awaitable[None]]
 
 
 class Account:
@@ -56,8 +60,12 @@ class Account:
         hooks: Hooks,
         receive: Receive,
         resume: Callable[[str, str | None], None],
+        migrate: Migrate,
+        moves: Moves,
     ) -> None:
-        """`resume(account_key, chat_id or None)` is told what can be reached (again).
+        """`resume(account_key, chat_id or None)` is told what can be reached (again),
+        `migrate(account_key, old, new)` lets what is stored of a chat follow it. `moves` are the
+        chats of the profile that have moved.
 
         Raises PluginError when the adapter breaks the contract, ConfigError for an id that can be
         none.
@@ -68,14 +76,16 @@ class Account:
         self.state: State = "new"
         self.reason = ""
         self.own_id = ""
-        self.access = _access(settings, owned)
+        self._moves = moves
+        self._owned = owned
+        self._resolved: dict[str, str] = {}
+        self.access = self._lists(settings)
         self.budget = Budget(self.platform.rate, self.platform.chat_rate)
         self._scope = scope
         self._hooks = hooks
         self._receive = receive
         self._resume = resume
-        self._owned = owned
-        self._resolved: dict[str, str] = {}
+        self._migrate = migrate
         self._first: dict[str, str] = {}
         self._live = asyncio.Event()
         self._over = False
@@ -92,7 +102,7 @@ class Account:
 
         Raises ConfigError for an id that can be none.
         """
-        self.access = _access(settings, self._owned, self._resolved)
+        self.access = self._lists(settings)
         self.settings = settings
 
     async def resolve(self) -> None:
@@ -114,9 +124,13 @@ class Account:
                 log.error("%s leads to another user than before", name, extra=self._place)
                 self._first[name] = ""
         self._resolved = {name: ids[name] for name in ids if self._first[name] == ids[name]}
-        self.access = _access(self.settings, self._owned, self._resolved)
+        self.access = self._lists(self.settings)
         for name in sorted(self.access.unresolved):
             log.warning("%s on a list leads to no user", name, extra=self._place)
+
+    def _lists(self, settings: AccountSettings) -> AccessList:
+        lists = _access(settings, self._owned, self._resolved)
+        return lists.following(self._moves.of(settings.name))
 
     def _is_id(self, value: object) -> bool:
         try:
@@ -217,6 +231,39 @@ class Account:
 
     def reachable(self, chat_id: str) -> None:
         self._resume(self.name, chat_id)
+
+    async def migrated(self, old: str, new: str) -> None:
+        """Follow a chat to its new id. Raises NotReady when that cannot be stored now.
+
+        Only the first word about a chat counts: a later one that leads elsewhere is refused, so
+        that permissions cannot be led on to a chat of somebody's choice.
+        """
+        for chat in (old, new):
+            if not chat or chat != clean(chat):
+                raise PluginError("an adapter moved a chat that has no valid id", where=self.name)
+        first = old not in self._moves.of(self.name)
+        if not self._moves.add(self.name, old, new):
+            log.error("the chat %s is said to be %s now: refused", old, new, extra=self._place)
+            return
+        if first:
+            self.access = self._lists(self.settings)
+            self._warn_of_move(old, new)
+        try:
+            await self._migrate(self.name, old, self._moves.of(self.name)[old])
+        except StoreError as error:
+            raise NotReady(error.what, where=error.where, remedy=error.remedy) from error
+
+    def _warn_of_move(self, old: str, new: str) -> None:
+        log.warning("the chat %s has become %s", old, new, extra=self._place)
+        if old in self.settings.allowed_groups or old in self.settings.groups:
+            log.warning(
+                "the settings speak of the chat %s, which is %s now: write the new id in"
+                " [platforms.%s]. Until the next start it counts as the old one",
+                old,
+                new,
+                self.name,
+                extra=self._place,
+            )
 
     def lost(self, error: Exception) -> None:
         if self._lost is not None and not self._lost.done():
@@ -368,6 +415,9 @@ class _Context:
 
     def reachable(self, chat_id: str) -> None:
         self._account.reachable(chat_id)
+
+    async def migrated(self, old_chat_id: str, new_chat_id: str) -> None:
+        await self._account.migrated(old_chat_id, new_chat_id)
 
     def lost(self, error: Exception) -> None:
         self._account.lost(error)

@@ -24,6 +24,7 @@ from hermes_core.ids import new_id
 from hermes_core.intake import Intake, Result
 from hermes_core.messages import (
     Accepted,
+    Address,
     Denied,
     Duplicate,
     Handled,
@@ -38,6 +39,7 @@ from hermes_core.settings import Duration
 from hermes_core.text import encode_clean, has_clean_ids
 
 if TYPE_CHECKING:
+    from hermes_core.moves import Moves
     from hermes_core.pairing import PairingBook
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
@@ -63,9 +65,11 @@ class Admission:
         policy: SessionPolicy,
         intake: Intake,
         pairings: PairingBook,
+        moves: Moves,
         wall: Callable[[], float],
     ) -> None:
-        """`intake` makes of an admitted event what is written, and acts on the commit."""
+        """`intake` makes of an admitted event what is written, and acts on the commit. `moves` are
+        the chats that have moved."""
         self._scope = scope
         self._gate = gate
         self._hooks = hooks
@@ -73,6 +77,7 @@ class Admission:
         self._intake = intake
         self.denials = Denials(scope, store, hooks, wall)
         self._pairings = pairings
+        self._moves = moves
         self._bots = BotTurns()
         self._order = Order()
         self._closed = ""
@@ -110,12 +115,11 @@ class Admission:
             admitted = await self._gate.check(event, access, own_id)
             if isinstance(admitted, NotAdmitted):
                 return self._not_admitted(event, access, admitted)
-            key = session_key(
-                self._scope.name, event.address, admitted.event.sender.id, self.policy
-            )
+            address = self._moves.address(event.address)
+            key = session_key(self._scope.name, address, admitted.event.sender.id, self.policy)
             if over := self._bots_over(admitted, key):
                 return over
-            payload = encode_clean(admitted.event)
+            payload = encode_clean(_at(admitted.event, address))
             if len(payload) > MAX_EVENT_BYTES:
                 return self._refused(admitted, key, "the message is too long")
             if reason := self._intake.overflow():
@@ -170,6 +174,13 @@ class Admission:
         self._hooks.notify(specs.on_message_refused, scope=self._scope, message=info)
         self._intake.tell(admitted.event, key, f"Not taken: {reason}.")
         return Refused(reason)
+
+
+def _at(event: Inbound, address: Address) -> Inbound:
+    """An event of a chat that has moved, as one of the new chat."""
+    if address is event.address:
+        return event
+    return msgspec.structs.replace(event, address=address)
 
 
 def _info(

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_core import hookspecs as specs
@@ -27,6 +27,7 @@ from hermes_core.text import clean
 from hermes_core.threads import in_thread
 
 if TYPE_CHECKING:
+    from hermes_core.moves import Moves
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store, Tx
@@ -51,13 +52,15 @@ class Reply:
 
 
 class _Sender:
-    """The one task that sends to a chat, the highest row it has to reach, and a row that was
-    claimed for it."""
+    """The one task that sends to a chat, the highest row it has to reach, the last one it has seen,
+    and a row that was claimed for it."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
         self.highest = 0
+        self.seen = 0
         self.wakes = 0
+        self.joins = 0
         self.task: asyncio.Task[None] | None = None
         self._claimed: Row | None = None
 
@@ -66,6 +69,16 @@ class _Sender:
         self.highest = max(self.highest, highest)
         self.wakes += 1
         self._claimed = claimed or self._claimed
+
+    def join(self) -> None:
+        """Rows of another chat have come: some may be older than what was seen."""
+        self.joins += 1
+        self.seen = 0
+
+    def saw(self, sequence: int, joins: int) -> None:
+        """There is nothing open up to here, if nothing has `joined` since."""
+        if joins == self.joins:
+            self.seen = sequence
 
     def take(self) -> Row | None:
         claimed, self._claimed = self._claimed, None
@@ -83,14 +96,17 @@ class Delivery:
         hooks: Hooks,
         spool: Spool,
         link: Callable[[str], Link | None],
+        moves: Moves,
         wall: Callable[[], float],
     ) -> None:
-        """`link(account_key)` finds a configured account of this profile, and of no other."""
+        """`link(account_key)` finds a configured account of this profile, and of no other; `moves`
+        are its chats that have moved."""
         self._scope = scope
         self._store = store
         self._hooks = hooks
         self._spool = spool
         self._link = link
+        self._moves = moves
         self._wall = wall
         self._senders: dict[Chat, _Sender] = {}
         self._closing = asyncio.Event()
@@ -110,6 +126,7 @@ class Delivery:
         """The rows of a text, cut to what the platform takes; files go with the last one. Nothing
         is stored yet."""
         text = clean(text)
+        reply = self._where_it_is(reply)
         link = self._link(reply.address.account_key)
         parts = [text]
         if link is not None:
@@ -139,13 +156,24 @@ class Delivery:
             for number, part in enumerate(parts, start=1)
         ]
 
+    def _where_it_is(self, reply: Reply) -> Reply:
+        """A reply to where its chat is now. The ids of messages belong to the chat that is gone."""
+        address = self._moves.address(reply.address)
+        if address is reply.address:
+            return reply
+        key = self._moves.key(reply.session_key)
+        return replace(reply, address=address, session_key=key, reply_to=None, edits="")
+
     def ready(self, address: Address) -> bool:
         """Whether a row for this address may be claimed in the transaction that adds it."""
-        return self._has_room(Chat(address.account_key, address.chat_id))
+        return self._has_room(self._chat(address))
 
     def idle(self, address: Address) -> bool:
         """Whether nothing is on its way to this chat, so that a preview would not overtake it."""
-        return Chat(address.account_key, address.chat_id) not in self._senders
+        return self._chat(address) not in self._senders
+
+    def _chat(self, address: Address) -> Chat:
+        return Chat(address.account_key, self._moves.address(address).chat_id)
 
     def appended(self, appended: Appended | None) -> None:
         """Rows are committed. Called by the store on the event loop, in the order of the
@@ -168,6 +196,23 @@ class Delivery:
         for chat, highest in await self._store.persist(lambda tx: outbox.open_chats(tx, account)):
             if chat_id is None or chat.chat_id == chat_id:
                 self._wake(chat, highest, None)
+
+    def moved(self, old: Chat, chat_id: str, highest: int, pause: float) -> None:
+        """The rows of a chat are those of another now, which has open ones up to `highest`, and
+        wants silence for `pause` seconds. Called by the store on the event loop, on the commit.
+
+        The sender goes on there. Should that chat have one of its own, that one takes the rows
+        over, and the other ends with the row in its hands.
+        """
+        new = Chat(old.account, chat_id)
+        link = self._link(new.account)
+        if pause and link is not None:
+            link.budget.pause(chat_id, asyncio.get_running_loop().time() + pause)
+        if old in self._senders and new not in self._senders:
+            sender = self._senders[new] = self._senders.pop(old)
+            sender.chat = new
+        if highest:
+            self._wake(new, highest, None, join=True)
 
     async def recover(self) -> None:
         """After a start: take up what a crash cut, and the pauses that platforms asked for."""
@@ -205,9 +250,11 @@ class Delivery:
     def _tasks(self) -> set[asyncio.Task[None]]:
         return {sender.task for sender in self._senders.values() if sender.task is not None}
 
-    def _wake(self, chat: Chat, highest: int, claimed: Row | None) -> None:
+    def _wake(self, chat: Chat, highest: int, claimed: Row | None, *, join: bool = False) -> None:
         sender = self._senders.get(chat)
         if sender is not None:
+            if join:
+                sender.join()
             sender.wake(highest, claimed)
             return
         if self._stopping:
@@ -221,11 +268,10 @@ class Delivery:
     async def _run(self, sender: _Sender) -> None:
         """Send while rows are open. Nothing is awaited between the last look and the
         retirement."""
-        seen = 0
         row: Row | None = None
         try:
-            while sender.highest > seen:
-                mark = sender.highest
+            while sender.highest > sender.seen:
+                mark, joins = sender.highest, sender.joins
                 row = row or sender.take()
                 if row is None:
                     link = self._usable(sender.chat)
@@ -233,12 +279,13 @@ class Delivery:
                         return
                     row = await self._claim(link, sender.chat)
                 if row is None:
-                    seen = mark
+                    sender.saw(mark, joins)
                     continue
                 wakes = sender.wakes
                 verdict = await self._attempt(row)
                 if isinstance(verdict, Over):
                     seen, row = await self._end(sender, row, verdict, mark)
+                    sender.saw(seen, joins)
                     continue
                 row = None
                 if not await self._again(sender.chat, verdict) and sender.wakes == wakes:
@@ -323,6 +370,10 @@ class Delivery:
 
     async def _put_back(self, chat: Chat, again: Again) -> None:
         limit, now = again.limit, self._wall()
+        row = again.row
+        message = self._moves.message(row.message)
+        if message is not row.message:
+            row = replace(row, message=message, edits="")
         paused = None
         if limit is not None:
             paused = chat if limit.scope == "chat" else Chat(chat.account, "")
@@ -332,11 +383,13 @@ class Delivery:
                 link.budget.pause(paused.chat_id or None, until)
 
         def op(tx: Tx) -> None:
-            outbox.put_back(tx, again.row)
+            outbox.put_back(tx, row)
             if paused is not None and limit is not None:
                 outbox.pause(tx, paused, limit.retry_after, now)
 
         await self._store.persist(op)
+        if (now_at := self._chat(message.address)) != chat:
+            self._wake(now_at, row.sequence, None, join=True)
 
     def _report(self, row: Row, ended: Over) -> None:
         self.counts[ended.state] += 1

@@ -245,7 +245,7 @@ class Intake:
             return
         key, sequence = plan.arrival.session_key, result.stored.sequence
         if result.ended is not None:
-            self._tell_end(result.ended, plan.event.address)
+            self.tell_end(result.ended, plan.event.address)
         if result.waits:
             self._attachments.begin(admitted)
             self._wait(plan, sequence)
@@ -275,9 +275,10 @@ class Intake:
             self._lanes.cancel(key, effect.cancelled)
         self._lanes.freed(effect.freed)
         for ended in effect.ended:
-            self._tell_end(ended, event.address)
+            self.tell_end(ended, event.address)
 
-    def _tell_end(self, ended: sessions.EndedSession, address: Address) -> None:
+    def tell_end(self, ended: sessions.EndedSession, address: Address) -> None:
+        """Let plugins know that a session has ended."""
         info = SessionInfo(
             session_id=ended.session_id,
             session_key=ended.session_key,

@@ -47,6 +47,15 @@ class AdapterContext(Protocol):
     def reachable(self, chat_id: str) -> None:
         """A chat that was `Unreachable` can be reached again: deliver what waits for it."""
 
+    async def migrated(self, old_chat_id: str, new_chat_id: str) -> None:
+        """The network has given a chat that many people share another id. Its sessions, what waits
+        and what is to be sent go on under the new one, and whoever could speak in the old one can
+        speak there. Returns when that is committed; saying it again does nothing.
+
+        Say it only on the network's own word about that very chat, never on what a person says:
+        permissions follow it. Raises `NotReady` when it was not taken in: say it again later.
+        """
+
     def lost(self, error: Exception) -> None:
         """The connection is gone. The core calls `disconnect` and later
         `connect(is_reconnect=True)`."""

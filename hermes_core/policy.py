@@ -6,7 +6,7 @@ Everything here is pure: it is asked for every event, and by commands with nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hermes_core.messages import Action, Address, Edited, Inbound, Message
@@ -98,6 +98,17 @@ class AccessList:
             bot_window=float(settings.bot_window),
             unresolved=frozenset(ids.unresolved),
         )
+
+    def following(self, moves: Mapping[str, str]) -> AccessList:
+        """The same lists, with the new id of a chat that has moved (by its old one) beside the old
+        one. What the settings say about the new id themselves counts before that."""
+        groups, named = set(self.groups), dict(self.named)
+        for old, new in moves.items():
+            if old in self.groups:
+                groups.add(new)
+            if old in self.named:
+                named.setdefault(new, self.named[old])
+        return replace(self, groups=frozenset(groups), named=named)
 
     def rule(self, address: Address) -> Rule:
         """What holds at an address. A thread belongs to its chat."""

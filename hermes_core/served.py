@@ -26,6 +26,7 @@ from hermes_core.events import HousekeepingInfo
 from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
+from hermes_core.moves import Moves
 from hermes_core.observers import Durable
 from hermes_core.pairing import PairingBook
 from hermes_core.profiles import renew
@@ -34,8 +35,9 @@ from hermes_core.repair import Change, Done, apply
 from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.spool import Spool
-from hermes_core.store import Store, inbox, turns
+from hermes_core.store import Store, inbox, moves, turns
 from hermes_core.store.database import connection_of
+from hermes_core.store.outbox import Chat
 from hermes_core.turns import Turns
 
 if TYPE_CHECKING:
@@ -100,12 +102,14 @@ class ServedProfile:
             scope=scope, store=self.store, hooks=hooks, durable=self.durable, wall=wall
         )
         spool = Spool(scope.state_dir / "spool", _file_roots(scope, settings))
+        self._moves = Moves(scope.name)
         self.delivery = Delivery(
             scope=scope,
             store=self.store,
             hooks=hooks,
             spool=spool,
             link=self.accounts.link,
+            moves=self._moves,
             wall=wall,
         )
         self.lanes = Lanes(self._run_next, slots)
@@ -133,6 +137,7 @@ class ServedProfile:
             pairings=self.pairings,
             policy=_session_policy(settings),
             intake=self.intake,
+            moves=self._moves,
             wall=wall,
         )
         self.turns = Turns(
@@ -316,6 +321,8 @@ class ServedProfile:
             hooks=self._hooks,
             receive=self.admission.receive,
             resume=self._resume,
+            migrate=self._migrate,
+            moves=self._moves,
         )
 
     async def _run_next(self, lane: Lane) -> int | None:
@@ -360,6 +367,22 @@ class ServedProfile:
 
     def _resume(self, account: str, chat_id: str | None) -> None:
         self._spawn(self.delivery.resume(account, chat_id), f"resume {account}")
+
+    async def _migrate(self, account: str, old: str, new: str) -> None:
+        """Let what is stored of a chat follow it to its new id, and those who work on it."""
+        chat, now = Chat(account, old), self.wall()
+        prefixes = self._moves.prefixes(account, old, new)
+
+        def moved(done: moves.Moved) -> None:
+            for before, after in done.keys.items():
+                self.lanes.move(before, after)
+            for key, highest in done.waiting:
+                self.lanes.committed(key, highest, 0)
+            self.delivery.moved(chat, new, done.highest, done.pause)
+            for ended, address in done.ended:
+                self.intake.tell_end(ended, address)
+
+        await self.store.write(lambda tx: moves.move(tx, chat, new, prefixes, now), moved)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -33,18 +33,25 @@ def session_key(profile: str, address: Address, user_id: str, policy: SessionPol
     """
     threaded = address.thread_id is not None
     kind = "thread" if threaded and address.kind != "dm" else address.kind
-    parts = [
-        "agent",
-        "main" if profile == "default" else profile,
-        address.account_key,
-        kind,
-        address.chat_id,
-    ]
+    parts = _chat_parts(profile, address.account_key, kind, address.chat_id)
     if address.thread_id is not None:
         parts.append(address.thread_id)
     if kind != "dm" and (policy.thread if kind == "thread" else policy.group) == "per_user":
         parts.append(user_id)
     return ":".join(map(_escaped, parts))
+
+
+def chat_prefixes(profile: str, account: str, chat_id: str) -> tuple[str, ...]:
+    """What the keys of a chat that many people share begin with. Each is a key, or the beginning of
+    keys that go on with a colon; ``account`` is the account's key."""
+    return tuple(
+        ":".join(map(_escaped, _chat_parts(profile, account, kind, chat_id)))
+        for kind in ("group", "channel", "thread")
+    )
+
+
+def _chat_parts(profile: str, account: str, kind: str, chat_id: str) -> list[str]:
+    return ["agent", "main" if profile == "default" else profile, account, kind, chat_id]
 
 
 def _escaped(part: str) -> str:

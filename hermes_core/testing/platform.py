@@ -189,6 +189,10 @@ class ScriptedPlatform:
         """Hand any event to the core, as the adapter of its account, connected or not."""
         return await self._adapters[event.address.account].receive(event)
 
+    async def migrate(self, old: str, new: str, account: str = "default") -> None:
+        """Let the network say that a chat has another id now."""
+        await self._adapters[account].migrated(old, new)
+
     def lose_connection(self, error: Exception | None = None, account: str = "default") -> None:
         self._adapters[account].lost(error or ConnectionError("scripted"))
 

@@ -62,6 +62,9 @@ class FakeContext:
     def reachable(self, chat_id: str) -> None:
         self.reached.append(chat_id)
 
+    async def migrated(self, old_chat_id: str, new_chat_id: str) -> None:
+        raise AssertionError((old_chat_id, new_chat_id))
+
     def lost(self, error: Exception) -> None:
         raise AssertionError(error)
 
