@@ -76,8 +76,9 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
             f" ends by itself in {drain['seconds_left']:.0f} s"
         )
     if held := facts.get("held"):
+        times = "once" if held["count"] == 1 else f"{held['count']} times"
         yield (
-            f"degraded: the event loop was held {held['count']} times,"
+            f"degraded: the event loop was held {times},"
             f" last {_ago(held['at'])} for {held['seconds']:g} s by {held['by']}"
         )
     for profile in facts.get("profiles", ()):
