@@ -39,7 +39,9 @@ class Connection:
         self._context = context
         self._timing = timing
         self._client = Client(settings)
-        self.sender = Sender(self._client, link_previews=settings.link_previews)
+        self.sender = Sender(
+            self._client, link_previews=settings.link_previews, migrated=context.migrated
+        )
         self._intake: Intake | None = None
         self._poller: Poller | None = None
         self._webhook: WebhookServer | None = None
@@ -58,6 +60,7 @@ class Connection:
                     ),
                 ),
                 self._receive,
+                self.sender.moved,
                 self._timing,
             )
             drop = self._settings.pending == "drop" and not is_reconnect

@@ -207,6 +207,19 @@ class Reader:
         return text.replace(f"@{name}", "", 1) if name and self._is_me(name) else text
 
 
+def migration(update: wire.Update) -> tuple[str, str] | None:
+    """The old and the new id of a group that has become a supergroup. Telegram says so in both
+    chats, by service messages that nobody else can write."""
+    said = update.message
+    if said is None:
+        return None
+    if said.migrate_to_chat_id is not None:
+        return str(said.chat.id), str(said.migrate_to_chat_id)
+    if said.migrate_from_chat_id is not None:
+        return str(said.migrate_from_chat_id), str(said.chat.id)
+    return None
+
+
 def album_id(update: wire.Update) -> str | None:
     """The album that a new message belongs to."""
     said = update.message or update.channel_post

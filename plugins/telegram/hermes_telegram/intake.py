@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hermes_core import NotReady
 from hermes_telegram import wire
-from hermes_telegram.inbound import Event, Reader, album_id, chat_id
+from hermes_telegram.inbound import Event, Reader, album_id, chat_id, migration
 from hermes_telegram.settings import Timing
 
 log = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ REMEMBERED = 256
 """Albums whose items are known, so that one that comes again is not taken for a late one."""
 
 Receive = Callable[[Event], Awaitable[None]]
+Migrated = Callable[[str, str], Awaitable[None]]
+"""Told the old and the new id of a group."""
 
 
 @dataclass
@@ -43,11 +45,15 @@ class _Chat:
 
 
 class Intake:
-    """Hands the events of updates to `receive`, one at a time in each chat."""
+    """Hands the events of updates to `receive`, one at a time in each chat, and tells `migrated` of
+    groups that have moved."""
 
-    def __init__(self, reader: Reader, receive: Receive, timing: Timing) -> None:
+    def __init__(
+        self, reader: Reader, receive: Receive, migrated: Migrated, timing: Timing
+    ) -> None:
         self._reader = reader
         self._receive = receive
+        self._migrated = migrated
         self._timing = timing
         self._chats: dict[int, _Chat] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,6 +145,9 @@ class Intake:
         return chat.more.is_set()
 
     async def _take(self, jobs: list[_Job]) -> None:
+        moved = migration(jobs[0].update)
+        if moved is not None:
+            await self._migrated(*moved)
         for event in self._events(jobs):
             await self._receive(event)
         album = jobs[0].album

@@ -17,6 +17,7 @@ from telegram.error import ChatMigrated, InvalidToken, TelegramError
 
 from hermes_core import (
     Address,
+    HermesError,
     Outbound,
     OutboundAttachment,
     OutcomeUnknown,
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Call = Callable[["Target"], Awaitable[T]]
+Migrated = Callable[[str, str], Awaitable[None]]
 _KINDS = {
     "audio/mpeg": "audio",
     "audio/mp4": "audio",
@@ -52,8 +54,10 @@ class Target(msgspec.Struct, frozen=True):
 class Sender:
     """Sends and edits for one bot. Every method raises a SendError, and nothing else."""
 
-    def __init__(self, client: Client, *, link_previews: bool) -> None:
+    def __init__(self, client: Client, *, link_previews: bool, migrated: Migrated) -> None:
+        """`migrated(old, new)` is told of groups that have become supergroups."""
         self._bot = client.bot
+        self._migrated = migrated
         self._previews = None if link_previews else LinkPreviewOptions(is_disabled=True)
         self._moved: OrderedDict[int, int] = OrderedDict()
 
@@ -218,7 +222,7 @@ class Sender:
         try:
             return await call(target)
         except ChatMigrated as error:
-            self._remember(target.chat_id, error.new_chat_id)
+            await self._follow(target.chat_id, error.new_chat_id)
             target = Target(error.new_chat_id, target.thread_id)
         except TelegramError as error:
             if target.thread_id is None or not is_thread_gone(error):
@@ -230,11 +234,21 @@ class Sender:
         except TelegramError as error:
             raise translate(error) from error
 
-    def _remember(self, old: int, new: int) -> None:
-        log.warning("the group %d has moved to %d", old, new)
-        self._moved[old] = new
+    async def _follow(self, old: int, new: int) -> None:
+        """Tell of a move that an answer ran into. The answer does not depend on it: the notice in
+        the chats themselves says it again."""
+        try:
+            await self.moved(str(old), str(new))
+        except HermesError as error:
+            log.warning("the move of the group %d was not taken in: %s", old, error)
+
+    async def moved(self, old: str, new: str) -> None:
+        """Send to its new id what is for a group that has moved. Raises NotReady when the core has
+        not taken that in."""
+        self._moved[int(old)] = int(new)
         while len(self._moved) > MAX_MOVED:
             self._moved.popitem(last=False)
+        await self._migrated(old, new)
 
 
 def _cause(error: Exception) -> Exception:

@@ -107,6 +107,8 @@ class Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     location: Location | None = None
     contact: Contact | None = None
     poll: Poll | None = None
+    migrate_to_chat_id: int | None = None
+    migrate_from_chat_id: int | None = None
 
 
 class Callback(msgspec.Struct, frozen=True, rename={"sender": "from"}):

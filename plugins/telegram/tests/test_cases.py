@@ -36,6 +36,7 @@ LOOKALIKES = (
     *("123\n", "-0", "0", "−123", "1e3", "0x7b", "tg://user?id=123"),
 )
 TO_EVERYONE = "require_mention = false"
+ONE_GROUP = 'allowed_groups = ["-5"]\nrequire_mention = false'
 """Settings of an account that answers in groups without being named."""
 LIMIT = 30.0
 """Seconds after which a test that waits in vain fails."""
@@ -424,6 +425,37 @@ def test_a_group_that_moves_gets_its_answer_at_its_new_place(tmp_path: Path) -> 
         await until(api, lambda: api.chat(-1005) == ["hi"])
 
     run(tmp_path, work, settings=TO_EVERYONE)
+
+
+def test_a_group_that_becomes_a_supergroup_keeps_its_session_and_its_permission(
+    tmp_path: Path,
+) -> None:
+    agent = ScriptedAgent()
+    gate = agent.gate("two")
+
+    async def main() -> None:
+        async with (
+            asyncio.timeout(LIMIT),
+            BotApi() as api,
+            telegram_gateway(tmp_path, api.url, agent, previews=False, settings=ONE_GROUP),
+        ):
+            api.say("one", chat=-5, user=7)
+            await until(api, lambda: api.chat(-5) == ["one"])
+            api.say("two", chat=-5, user=7)
+            await agent.started(2)
+            api.say("three", chat=-5, user=7)
+            api.update("message", api.message(chat=-5, user=7, migrate_to_chat_id=-1005))
+            api.update("message", api.message(chat=-1005, user=7, migrate_from_chat_id=-5))
+            api.say("four", chat=-1005, user=7)
+            api.say("nobody", chat=-1006, user=7)
+            await until(api, lambda: not api.updates)
+            gate.set()
+            await until(api, lambda: api.chat(-1005) == ["two", "three", "four"])
+            assert api.chat(-5) == ["one"]
+
+    asyncio.run(main())
+    assert [run.texts for run in agent.runs] == [("one",), ("two",), ("three",), ("four",)]
+    assert len({run.session_id for run in agent.runs}) == 1
 
 
 # ── the account ──────────────────────────────────────────────────────────────────────────────────

@@ -38,12 +38,18 @@ class Core:
 
     def __init__(self) -> None:
         self.received: list[Event] = []
+        self.moves: list[tuple[str, str]] = []
         self.hold: Callable[[Event], Awaitable[None]] | None = None
 
     async def receive(self, event: Event) -> None:
         if self.hold is not None:
             await self.hold(event)
         self.received.append(event)
+
+    async def migrated(self, old: str, new: str) -> None:
+        self.moves.append((old, new))
+        if len(self.moves) == 1:
+            raise NotReady("not now")
 
     @property
     def messages(self) -> list[Message]:
@@ -55,7 +61,7 @@ def intake(core: Core, quiet: Quiet) -> Intake:
         return Address(platform="telegram", chat_id=chat, thread_id=thread)
 
     reader = Reader(own_id=100, username="me", address=address)
-    return Intake(reader, core.receive, Timing(sleep=quiet.sleep))
+    return Intake(reader, core.receive, core.migrated, Timing(sleep=quiet.sleep))
 
 
 def update(number: int, chat: int = 1, kind: str = "message", **content: object) -> Update:
@@ -215,5 +221,25 @@ def test_one_chat_is_taken_in_one_by_one() -> None:
         entry = intake(core, Quiet())
         await asyncio.gather(*(entry.put(update(n, text=str(n))) for n in range(20)))
         assert [message.text for message in core.messages] == [str(n) for n in range(20)]
+
+    asyncio.run(main())
+
+
+def test_a_group_that_moves_is_told_before_what_follows_and_again_if_not_taken() -> None:
+    async def main() -> None:
+        core = Core()
+        way_in = intake(core, Quiet())
+        notices = (
+            update(1, chat=-5, migrate_to_chat_id=-1005),
+            update(1, chat=-1005, migrate_from_chat_id=-5),
+        )
+        refused = [way_in.put(notices[0]), way_in.put(update(2, chat=-5, text="next"))]
+        for done in refused:
+            with pytest.raises(NotReady):
+                await done
+        for notice in notices:
+            await way_in.put(notice)
+        assert core.moves == [("-5", "-1005")] * 3
+        assert core.received == []
 
     asyncio.run(main())

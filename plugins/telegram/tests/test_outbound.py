@@ -15,6 +15,7 @@ import pytest
 from hermes_core import (
     AccountFailed,
     Address,
+    NotReady,
     Outbound,
     OutboundAttachment,
     OutcomeUnknown,
@@ -27,7 +28,7 @@ from hermes_core import (
     utf16_length,
 )
 from hermes_telegram.client import Client
-from hermes_telegram.outbound import Sender
+from hermes_telegram.outbound import Migrated, Sender
 from hermes_telegram.settings import TelegramSettings
 from hermes_telegram.testing import (
     TOKEN,
@@ -50,19 +51,29 @@ def message(text: str = "hello", **more: Any) -> Outbound:
     return Outbound(id="o1", created_at=0.0, address=address, text=text, **more)
 
 
+async def unmoved(old: str, new: str) -> None:
+    """Nobody wants to know."""
+
+
 def settings(url: str, **more: Any) -> TelegramSettings:
     return TelegramSettings(token=Secret(more.pop("token", TOKEN)), base_url=url, **more)
 
 
 def run(
     work: Callable[[Sender, BotApi], Awaitable[None]],
+    migrated: Migrated = unmoved,
     **more: Any,
 ) -> None:
     async def main() -> None:
         async with BotApi() as api:
             client = Client(settings(api.url, **more))
             try:
-                await work(Sender(client, link_previews=more.get("link_previews", True)), api)
+                sender = Sender(
+                    client,
+                    link_previews=more.get("link_previews", True),
+                    migrated=migrated,
+                )
+                await work(sender, api)
             finally:
                 await client.close()
 
@@ -206,7 +217,15 @@ def test_a_refused_connection_is_certainly_not_sent() -> None:
     run(work)
 
 
-def test_a_group_that_moved_is_followed_and_remembered() -> None:
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_group_that_moved_is_followed_and_remembered(taken: bool) -> None:
+    told: list[tuple[str, str]] = []
+
+    async def take(old: str, new: str) -> None:
+        told.append((old, new))
+        if not taken:
+            raise NotReady("not now")
+
     async def work(sender: Sender, api: BotApi) -> None:
         api.faults["sendMessage"].append(migrated(-1009))
         await sender.send(message("one", chat="-9"))
@@ -218,7 +237,8 @@ def test_a_group_that_moved_is_followed_and_remembered() -> None:
             "-1009",
         ]
 
-    run(work)
+    run(work, take)
+    assert told == [("-9", "-1009")]
 
 
 @pytest.mark.case("TG-11")
@@ -392,7 +412,7 @@ def test_everything_goes_through_the_proxy() -> None:
             secret = Secret("user:password")
             through = settings("http://telegram.invalid", proxy=api.url, proxy_auth=secret)
             client = Client(through)
-            await Sender(client, link_previews=True).send(message())
+            await Sender(client, link_previews=True, migrated=unmoved).send(message())
             await client.updates(None, 0)
             await client.close()
             assert [call.method for call in api.calls] == ["sendMessage", "getUpdates"]

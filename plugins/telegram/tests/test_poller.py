@@ -22,6 +22,10 @@ from hermes_telegram.settings import Timing
 from hermes_telegram.wire import Update, decode_update
 
 
+async def unmoved(old: str, new: str) -> None:
+    """No group moves here."""
+
+
 class TelegramAndWindow(RuleBasedStateMachine):
     """A server that keeps what is not confirmed, and a window that must never confirm too much."""
 
@@ -115,7 +119,7 @@ class World:
             username="me",
             address=lambda chat, kind, thread: Address(platform="telegram", chat_id=chat),
         )
-        intake = Intake(reader, self.receive, timing)
+        intake = Intake(reader, self.receive, unmoved, timing)
         self.poller = Poller(server, intake, timing, self.lost.set_result, lambda: self.now)
 
     async def sleep(self, seconds: float) -> None:
@@ -261,7 +265,7 @@ def test_a_reply_that_never_comes_is_noticed() -> None:
         timing = Timing(poll=0, slack=0.01, patience=-1.0, sleep=world.sleep)
         reader = Reader(own_id=1, username="", address=_nowhere)
         poller = Poller(
-            server, Intake(reader, world.receive, timing), timing, world.lost.set_result
+            server, Intake(reader, world.receive, unmoved, timing), timing, world.lost.set_result
         )
         await poller.run()
         assert "dead" in str(world.lost.result())
