@@ -95,7 +95,7 @@ class Rounds:
         elif how != "start" and await self._ready(process):
             await self._live_and_die(process, how)
         if how != "start":
-            _kill(process)
+            _signal(process, signal.SIGKILL)
         async with asyncio.timeout(30):
             await process.communicate()
         if process.returncode != -signal.SIGKILL:
@@ -112,7 +112,7 @@ class Rounds:
         await self._until_answered()
         await asyncio.gather(*(self._talk(chat, 2) for chat in CHATS))
         await self._until_answered()
-        process.terminate()
+        _signal(process, signal.SIGTERM)
         await process.communicate()
         if process.returncode != 0:
             self.report.faults.append(f"the drain ended with {process.returncode}")
@@ -159,12 +159,12 @@ class Rounds:
         if how not in POINTS:
             await asyncio.sleep(self._random.uniform(0, LIFE))
         if how == "drain":
-            process.terminate()
+            _signal(process, signal.SIGTERM)
             await asyncio.sleep(self._random.uniform(0, LIFE / 3))
         if how in POINTS:
             await asyncio.wait(talking)
             await self._until_dead(process)
-        _kill(process)
+        _signal(process, signal.SIGKILL)
         await asyncio.gather(*talking)
 
     async def _until_dead(self, process: asyncio.subprocess.Process) -> None:
@@ -271,9 +271,12 @@ class Rounds:
             self.report.faults.append(f"given to the agent more than twice: {often[:5]}")
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal. `Process.kill` looks first whether the child is dead, and so takes its exit
+    status from the event loop."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
