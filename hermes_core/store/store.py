@@ -28,6 +28,7 @@ from hermes_core.store.writer import (
     Write,
     WriteQueue,
     begin,
+    closed,
     commit_batch,
     complete_batch,
     fail_batch,
@@ -121,8 +122,10 @@ class Store:
                 return result
 
     async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
-        """Run a read in a reader thread, against what is committed."""
+        """Run a read in a reader thread, against what is committed. Raises StoreError."""
         assert self._loop is not None, "the store is not open"
+        if self._queue.closed:
+            raise closed()
         return await self._loop.run_in_executor(self._readers, self._read, query)
 
     def _read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
@@ -143,14 +146,17 @@ class Store:
     def _write_forever(self, opened: asyncio.Future[None]) -> None:
         try:
             database = open_writer(self.path, self._durability)
-        except StoreError as error:
-            self._on_loop(opened.set_exception, error)
+        except Exception as error:
+            self._on_loop(_resolve, opened, error)
             return
         guard = Guard(self.path)
-        self._on_loop(opened.set_result, None)
+        self._on_loop(_resolve, opened, None)
         while batch := self._queue.take():
-            database, guard = self._heal(database, guard)
-            self._commit(connection_of(database), guard, batch)
+            try:
+                database, guard = self._heal(database, guard)
+                self._commit(connection_of(database), guard, batch)
+            except (sqlite3.Error, pw.PeeweeException) as error:
+                fail_batch(batch, self._cannot(error))
             self._on_loop(complete_batch, batch)
         database.close()
 
@@ -223,3 +229,12 @@ class Store:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:  # the loop was closed under us: nobody is left to tell
             log.debug("the event loop closed before a write was reported")
+
+
+def _resolve(opened: asyncio.Future[None], error: Exception | None) -> None:
+    if opened.done():  # nobody waits for it any more
+        return
+    if error is None:
+        opened.set_result(None)
+    else:
+        opened.set_exception(error)

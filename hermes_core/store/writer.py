@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from hermes_core.errors import HermesError, StoreError
+from hermes_core.errors import HermesError, StoreError, described
 from hermes_core.store.database import Tx
 from hermes_core.store.guard import is_damage
 
@@ -43,7 +43,7 @@ class Write(Generic[T]):
         self.future = future
         self.on_commit = on_commit
         self.result: T | None = None
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
 
 class WriteQueue:
@@ -56,7 +56,7 @@ class WriteQueue:
 
     def put(self, write: Write[Any]) -> None:
         if self._closed:
-            raise StoreError("the state database is closed")
+            raise closed()
         self._waiting.put(write)
 
     def take(self) -> list[Write[Any]]:
@@ -78,6 +78,11 @@ class WriteQueue:
     def close(self) -> None:
         self._closed = True
         self._waiting.put(None)
+
+
+def closed() -> StoreError:
+    """The error of whoever comes after the end."""
+    return StoreError("the state database is closed")
 
 
 def begin(connection: Tx) -> bool:
@@ -124,8 +129,8 @@ def _run_all(
     for write in batch:
         try:
             write.result = write.op(connection)
-        except Exception as error:
-            _require_sound(connection, error, failed)
+        except BaseException as error:  # whatever a plugin's operation raises: the writer goes on
+            _require_sound(connection, _bearable(error), failed)
             return False
     return True
 
@@ -134,11 +139,22 @@ def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], St
     connection.execute("SAVEPOINT op")
     try:
         write.result = write.op(connection)
-    except Exception as error:
+    except BaseException as raised:
+        error = _bearable(raised)
         _require_sound(connection, error, failed)
         write.error = failed(error) if isinstance(error, sqlite3.Error) else error
         connection.execute("ROLLBACK TO op")
     connection.execute("RELEASE op")
+
+
+def _bearable(error: BaseException) -> Exception:
+    """The error for whoever waits: no future takes a StopIteration, and what would end more than
+    the operation (SystemExit) is told as an error of it."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    bearable = StoreError(f"the operation raised {described(error)}")
+    bearable.__cause__ = error
+    return bearable
 
 
 def _require_sound(

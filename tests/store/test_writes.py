@@ -22,7 +22,7 @@ from hermes_core.store import Tx
 from tests.store.support import keys, keys_in, one_batch, opened, put, run
 
 
-def raising(error: Exception) -> Callable[[Tx], None]:
+def raising(error: BaseException) -> Callable[[Tx], None]:
     """An operation that writes something and then fails."""
 
     def op(tx: Tx) -> None:
@@ -263,3 +263,30 @@ def test_closing_leaves_no_file_open_and_no_log_behind(tmp_path: Path) -> None:
     if (descriptors := Path("/proc/self/fd")).exists():
         targets = [entry.readlink() for entry in descriptors.iterdir() if entry.is_symlink()]
         assert not [target for target in targets if target.is_relative_to(tmp_path)]
+
+
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt()])
+def test_an_operation_that_raises_what_no_future_takes_harms_nobody(
+    tmp_path: Path, error: BaseException
+) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path / "state.db") as store:
+            async with one_batch(store):
+                bad, good = store.write(raising(error)), store.write(put("good"))
+            assert await good == "good"
+            with pytest.raises(StoreError, match=type(error).__name__):
+                await bad
+            assert await store.write(put("next")) == "next"
+            assert await keys(store) == ["good", "next"]
+
+    run(scenario())
+
+
+def test_a_read_after_the_end_is_refused_like_a_write(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path / "state.db") as store:
+            pass
+        with pytest.raises(StoreError, match="closed"):
+            await keys(store)
+
+    run(scenario())
