@@ -121,7 +121,9 @@ class Preview:
         return self._first(self._answer.text or status)
 
     def _first(self, text: str) -> str:
-        parts = split(text, self._link.platform.max_length, self._link.platform.length)
+        platform = self._link.platform
+        # No more than could be the first part is looked at, however long the answer grows.
+        parts = split(text[: platform.max_length + 1], platform.max_length, platform.length)
         return parts[0] if parts else ""
 
     def _may_show(self) -> bool:

@@ -581,6 +581,35 @@ def test_a_streamed_answer_of_many_parts_continues_its_preview(tmp_path: Path) -
     run(scenario())
 
 
+def test_a_preview_costs_no_more_when_the_answer_grows(tmp_path: Path) -> None:
+    measured = 0
+
+    def length(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return len(text)
+
+    def has_grown(before: int) -> bool:
+        return len(platform.sent) > before
+
+    async def grows(turn: Turn) -> AsyncIterator[AgentEvent]:
+        for number in range(20):
+            shown = len(platform.sent)
+            yield Final(f"{number} " + "word " * 20_000)
+            await until(partial(has_grown, shown))
+        yield Final("short")
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, platform, ScriptedAgent(grows)):
+            await platform.say("go")
+            assert await platform.next_text() == "short"
+
+    platform = ScriptedPlatform(edit=True, max_length=200, length=length)
+    run(scenario())
+    assert len(platform.sent) >= 21
+    assert measured < 21 * 20 * 200
+
+
 def test_what_an_agent_takes_back_is_not_on_the_screen_at_the_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         async def changes(turn: Turn) -> AsyncIterator[AgentEvent]:
