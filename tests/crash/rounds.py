@@ -38,6 +38,8 @@ BIRTH = 0.6
 """Seconds within which a process is killed that is to die while it starts."""
 LIFE = 0.3
 """Seconds within which a process is killed that serves."""
+END = 0.03
+"""Seconds within which a process is killed that was told to end."""
 HOW = (*POINTS, "birth", "drain", "any time")
 """The ways to die: at a point of its own, or by a signal at a random time."""
 
@@ -85,8 +87,11 @@ class Rounds:
         self._random = random.Random(seed)  # noqa: S311 - a seed makes a schedule, not a secret
         self._acknowledged: dict[str, list[str]] = {chat: [] for chat in CHATS}
 
-    async def kill(self, how: str, count: int | None = None) -> None:
-        """One round: start, talk, and die as `how` says, at the `count`th occasion."""
+    async def kill(self, how: str, count: int | None = None) -> bool:
+        """One round: start, talk, and die as `how` says, at the `count`th occasion.
+
+        False when it was told to end and did, before it was killed.
+        """
         if count is None:
             count = 1 if how == "start" else self._random.randint(1, 2 * ROUND)
         process = await self._start(*([how, str(count)] if how in POINTS else []))
@@ -98,10 +103,13 @@ class Rounds:
             _signal(process, signal.SIGKILL)
         async with asyncio.timeout(30):
             await process.communicate()
+        self._check_file()
+        if how == "drain" and process.returncode == 0:
+            return False
         if process.returncode != -signal.SIGKILL:
             self.report.faults.append(f"it ended by itself ({how}): {process.returncode}")
         self.report.kills += 1
-        self._check_file()
+        return True
 
     async def finish(self) -> Report:
         """The last start: everything is answered without further words, and a drain ends it
@@ -160,7 +168,7 @@ class Rounds:
             await asyncio.sleep(self._random.uniform(0, LIFE))
         if how == "drain":
             _signal(process, signal.SIGTERM)
-            await asyncio.sleep(self._random.uniform(0, LIFE / 3))
+            await asyncio.sleep(self._random.uniform(0, END))
         if how in POINTS:
             await asyncio.wait(talking)
             await self._until_dead(process)
@@ -288,7 +296,8 @@ async def crash(home: Path, kind: str, ways: list[str], seed: int) -> Report:
     """Kill the gateway of a new home in each of `ways`, one after the other."""
     rounds = Rounds(home, kind, seed)
     for how in ways:
-        await rounds.kill(how)
+        while not await rounds.kill(how):
+            pass
     return await rounds.finish()
 
 
