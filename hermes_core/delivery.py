@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_core import hookspecs as specs
 from hermes_core.attempts import MARKS, Again, Link, Over, Verdict, attempt
@@ -109,6 +109,7 @@ class Delivery:
         self._moves = moves
         self._wall = wall
         self._senders: dict[Chat, _Sender] = {}
+        self._told: set[asyncio.Future[Appended | None]] = set()  # texts that are not stored yet
         self._closing = asyncio.Event()
         self._deadline = 0.0
         self._stopping = False
@@ -185,9 +186,12 @@ class Delivery:
         """Send a text from the core itself. Returns at once; it is committed in the background."""
         rows = self.compose(reply, text, kind)
         ready = self.ready(reply.address)
-        self._store.write(
+        write = self._store.write(
             lambda tx: outbox.append(tx, rows, claim_first=ready), self.appended
-        ).add_done_callback(_log_failure)
+        )
+        self._told.add(write)
+        write.add_done_callback(self._told.discard)
+        write.add_done_callback(_log_failure)
 
     # ── when to send ─────────────────────────────────────────────────────────────────────────────
 
@@ -234,8 +238,9 @@ class Delivery:
         loop = asyncio.get_running_loop()
         self._deadline = loop.time() + grace
         self._closing.set()
-        while self._senders and loop.time() < self._deadline:
-            await asyncio.wait(self._tasks(), timeout=self._deadline - loop.time())
+        while (self._senders or self._told) and loop.time() < self._deadline:
+            waits: set[asyncio.Future[Any]] = {*self._tasks(), *self._told}
+            await asyncio.wait(waits, timeout=self._deadline - loop.time())
         self._stopping = True
         if tasks := self._tasks():
             for task in tasks:
@@ -351,7 +356,7 @@ class Delivery:
                 ended.state,
                 now,
                 message_id=ended.message_id,
-                reason=ended.reason,
+                reason=clean(ended.reason),
             )
             return outbox.claim(tx, sender.chat) if more else None
 

@@ -142,6 +142,19 @@ def test_a_limit_of_the_account_holds_for_all_its_chats(tmp_path: Path) -> None:
     run(scenario(), speed=HASTY)
 
 
+def test_the_answer_to_a_command_is_sent_before_a_stop_that_follows_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent):
+            await platform.say("/whoami")  # `/restart` is such a command
+        assert len(platform.texts()) == 1
+        async with gateway(tmp_path, platform, agent):
+            await platform.say("hello")
+        assert len(platform.texts()) == 2
+
+    run(scenario())
+
+
 def test_a_wait_outlasts_a_restart_and_delays_no_stop(tmp_path: Path) -> None:
     clock = WallClock()
 
