@@ -6,7 +6,7 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(sort $(wildcard plugins/*/pyproject.t
 EVERYDAY := . plugins/console plugins/echo
 TYPED := hermes_core $(wildcard tests benchmarks) tools
 
-.PHONY: demo test lint types bench docs clean
+.PHONY: demo test lint types prove bench docs clean
 
 demo: .venv/run.stamp
 	@$(BIN)/python tools/demo.py
@@ -21,6 +21,9 @@ lint: .venv/dev.stamp
 types: .venv/dev.stamp
 	$(BIN)/mypy $(TYPED)
 	@for p in $(PLUGINS) contrib/plugin; do MYPYPATH=$$p $(BIN)/mypy $$p || exit 1; done
+
+prove: .venv/dev.stamp
+	$(BIN)/python tools/prove.py
 
 bench: .venv/dev.stamp
 	$(BIN)/python -m benchmarks
