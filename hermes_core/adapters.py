@@ -439,6 +439,9 @@ def _receipt(value: object, where: str) -> Receipt:
         raise OutcomeUnknown(
             f"the adapter returned {type(value).__name__}, not a Receipt", where=where
         )
+    message_id: object = value.message_id
+    if not isinstance(message_id, str) or clean(message_id) != message_id:
+        raise OutcomeUnknown(f"the adapter returned a Receipt with id {message_id!a}", where=where)
     return value
 
 

@@ -143,7 +143,7 @@ class Tables(Protocol):
 
     def write(self, op: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run `op` in a transaction. The order of calls is the order of commits. Raises
-        StoreError."""
+        StoreError, and whatever `op` raises."""
 
     async def read(self, op: Callable[[sqlite3.Connection], T]) -> T:
         """Run `op` on what is committed. Raises StoreError."""

@@ -8,6 +8,7 @@ row is over.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from hermes_core.ids import new_id
 from hermes_core.messages import Attach, OutboundAttachment
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 
@@ -51,18 +54,18 @@ class Spool:
         return OutboundAttachment(path=str(copy), name=name, media_type=wanted.media_type)
 
     def discard(self, attachments: Iterable[OutboundAttachment]) -> None:
-        """The row is over: its copies go."""
+        """The row is over: its copies go. What cannot be deleted goes at the next start."""
         for attachment in attachments:
             path = Path(attachment.path)
             if path.parent == self._directory:
-                path.unlink(missing_ok=True)
+                _delete(path)
 
     def sweep(self, kept: Iterable[OutboundAttachment]) -> None:
         """After a crash: copies that no row refers to go."""
         names = {attachment.path for attachment in kept}
         for path in self._directory.iterdir():
             if str(path) not in names:
-                path.unlink(missing_ok=True)
+                _delete(path)
 
     def _resolve(self, text: str) -> Path:
         try:
@@ -97,3 +100,10 @@ class Spool:
             target.unlink(missing_ok=True)
             raise
         return target
+
+
+def _delete(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("a copy that nobody needs was not deleted: %s", error)

@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from hermes_core.errors import HermesError, StoreError, described
+from hermes_core.errors import HermesError, PluginError, StoreError, described
 from hermes_core.store.database import Tx
 from hermes_core.store.guard import is_damage
 
@@ -29,6 +29,14 @@ BATCH = 512
 """Operations in one transaction at most: bounds how long the first of them waits."""
 _PRIMARY_CODE = 0xFF
 """The low byte of an SQLite error code; the others say more about it (SQLITE_BUSY_RECOVERY)."""
+
+_OF_OPERATION = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+"""Errors of SQLite that tell of the operation and not of the file: another attempt ends alike."""
 
 
 class Write(Generic[T]):
@@ -142,7 +150,8 @@ def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], St
     except BaseException as raised:
         error = _bearable(raised)
         _require_sound(connection, error, failed)
-        write.error = failed(error) if isinstance(error, sqlite3.Error) else error
+        of_file = isinstance(error, sqlite3.Error) and not isinstance(error, _OF_OPERATION)
+        write.error = failed(error) if of_file else error
         connection.execute("ROLLBACK TO op")
     connection.execute("RELEASE op")
 
@@ -152,7 +161,7 @@ def _bearable(error: BaseException) -> Exception:
     the operation (SystemExit) is told as an error of it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    bearable = StoreError(f"the operation raised {described(error)}")
+    bearable = PluginError(f"an operation on the state database raised {described(error)}")
     bearable.__cause__ = error
     return bearable
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.errors import StoreError
+from hermes_core.errors import PluginError, StoreError
 from hermes_core.store import Tx
 from tests.store.support import keys, keys_in, one_batch, opened, put, run
 
@@ -83,7 +83,7 @@ def test_a_failing_operation_leaves_no_trace_and_harms_no_batch_mate(
                     store.write(put("second")),
                 )
             assert (await before, await after) == ("first", "second")
-            with pytest.raises((StoreError, ValueError)):
+            with pytest.raises((sqlite3.IntegrityError, StoreError, ValueError)):
                 await failing
             assert await keys(store) == ["first", "second"]
 
@@ -274,7 +274,7 @@ def test_an_operation_that_raises_what_no_future_takes_harms_nobody(
             async with one_batch(store):
                 bad, good = store.write(raising(error)), store.write(put("good"))
             assert await good == "good"
-            with pytest.raises(StoreError, match=type(error).__name__):
+            with pytest.raises(PluginError, match=type(error).__name__):
                 await bad
             assert await store.write(put("next")) == "next"
             assert await keys(store) == ["good", "next"]
@@ -288,5 +288,17 @@ def test_a_read_after_the_end_is_refused_like_a_write(tmp_path: Path) -> None:
             pass
         with pytest.raises(StoreError, match="closed"):
             await keys(store)
+
+    run(scenario())
+
+
+def test_what_must_be_stored_is_not_tried_again_when_the_operation_itself_is_wrong(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path / "state.db") as store:
+            await store.persist(put("taken"))
+            with pytest.raises(sqlite3.IntegrityError):
+                await store.persist(put("taken"))
 
     run(scenario())
