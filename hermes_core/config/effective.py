@@ -64,6 +64,8 @@ class _Plain:
             return {key: self(inner, (*path, key)) for key, inner in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             return [self(inner, (*path, place)) for place, inner in enumerate(value)]
+        if isinstance(value, float) and value.is_integer():
+            return int(value)  # written so, whether it was 60 or 60.0 in the file or the default
         return value
 
     def _fields(self, struct: msgspec.Struct) -> dict[str, Any]:
