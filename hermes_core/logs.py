@@ -33,6 +33,8 @@ _QUIET = (
 """Libraries that log addresses, which can hold tokens."""
 KEPT_ERRORS = 10
 """How many of the last errors `hermes status` can show."""
+MAX_ERROR = 1000
+"""Characters of each of them."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -146,8 +148,8 @@ class RecentErrors(logging.Handler):
         place = self._formatter.fields(record)
         names = [f"{name}={place[name]}" for name in PLACE if name in place]
         where = f" ({' '.join(names)})" if names else ""
-        text = f"{self._formatter.text(record)}{where}"
-        self.errors.append({"time": record.created, "text": text})
+        text = self._formatter.text(record)[:MAX_ERROR]
+        self.errors.append({"time": record.created, "text": f"{text}{where}"})
 
 
 class HumanFormatter(_Formatter):

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GIVEN_UP = (
+    "The gateway was stopped each time while it worked on this message, so it is not answered."
+    " Send it again if you still want it."
+)
+
 
 class Accounts(Protocol):
     """Finds the accounts of the profile by their keys, such as `telegram.ops`."""
@@ -204,7 +209,7 @@ class Turns:
             events=watch.rows_with(end, outcome.state),
             cancelled=watch.rows_with(end, "cancelled"),
         )
-        state = await self._finish(taken, ending)
+        state = await self._finish(taken, ending, job.reply)
         await typing.stop()
         self.counts[state] += 1
         watch.ended(end, state)
@@ -311,11 +316,16 @@ class Turns:
             return self._delivery.compose(reply, outcome.text, "final", files)
         return self._delivery.compose(reply, outcome.error, "error") if outcome.error else []
 
-    async def _finish(self, taken: turns.Taken, ending: turns.Ending) -> turns.TurnState:
+    async def _finish(
+        self, taken: turns.Taken, ending: turns.Ending, reply: Reply
+    ) -> turns.TurnState:
         """Write the end, and say which it was: a turn that was cancelled first writes no answer."""
         if ending.state == "interrupted":
             cuts = await self._store.persist(lambda tx: turns.put_back(tx, taken, ending))
-            self._freed(-len(cuts))
+            kept = [cut for cut in cuts if not cut.given_up]
+            self._freed(-len(kept))
+            if len(kept) < len(cuts):
+                self._delivery.tell(reply, GIVEN_UP, "error")
             return ending.state
 
         def committed(ended: turns.Ended) -> None:

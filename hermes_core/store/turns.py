@@ -17,6 +17,8 @@ MAX_ATTEMPTS = 2
 """How often a message is given to the agent. The second time only after a crash cut the first."""
 MAX_COALESCED = 50
 """Messages that become one turn at most."""
+MAX_STARTS = 5
+"""How often a message is given to the agent whose turns the gateway's stops cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +207,10 @@ def interrupt(
 
     `turn_id` names one turn (the gateway stops); without it all running turns are meant (it
     crashed). After a crash, a row that was given to the agent `attempts` times ends as dead
-    instead: it may be the cause.
+    instead: it may be the cause. So it does after `MAX_STARTS` at a stop: the turn may be what asks
+    for the stop, each time.
     """
+    limit = attempts if turn_id is None else MAX_STARTS
     found = tx.execute(
         "SELECT turn.id, turn.session_key, inbox.sequence, inbox.payload, inbox.attempts FROM turn"
         " JOIN inbox ON inbox.turn_id = turn.id AND inbox.state = 'running'"
@@ -215,7 +219,7 @@ def interrupt(
     ).fetchall()
     cuts: list[Cut] = []
     for cut_id, session_key, sequence, payload, made in found:
-        given_up = turn_id is None and made >= attempts
+        given_up = made >= limit
         state, why = ("dead", reason) if given_up else ("waiting", "")
         tx.execute(
             "UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE sequence = ?",

@@ -27,13 +27,14 @@ async def opened(name: str) -> None:
 
 
 async def behave(turn: Turn) -> AsyncIterator[AgentEvent]:
-    """`gate NAME` waits for a gate, `restart NAME` asks for a restart before that, `held NAME`
-    does not let itself be cancelled, anything else is said back."""
+    """`gate NAME` waits for a gate, `restart NAME` asks for a restart before that, `always NAME`
+    does so at each attempt, `held NAME` does not let itself be cancelled, anything else is said
+    back."""
     text = turn.messages[0].text
     word, _, name = text.partition(" ")
-    if word == "restart" and turn.attempt == 1:
+    if word == "always" or (word == "restart" and turn.attempt == 1):
         await _restart()
-    if word in {"gate", "restart"}:
+    if word in {"gate", "restart", "always"}:
         await opened(name)
     while word == "held":
         try:

@@ -133,6 +133,21 @@ def test_a_turn_that_asks_for_a_restart_and_is_too_slow_is_taken_up_afterwards(
     assert gateway.stop() == 0
 
 
+@pytest.mark.case("DR-14")
+@pytest.mark.case("SH-13")
+def test_a_turn_that_asks_for_a_restart_each_time_is_given_up(stage: Stage) -> None:
+    stage.settings(with_grace(0))
+    gateway = stage.run().ready()
+    stage.say_all(["always me", "next"])
+    stage.answered("next")
+    gateway.ready(starts=6)
+    assert [attempt for text, attempt in stage.runs() if text == "always me"] == [1, 2, 3, 4, 5]
+    assert len([text for text in stage.sent() if "was stopped each time" in text]) == 1
+    assert "always me" in stage.hermes("inbox", "list", "--dead").stdout
+    assert gateway.stop() == 0
+    assert gateway.log.count(READY) == 6
+
+
 @pytest.mark.case("SH-13")
 def test_a_restart_command_that_is_offered_again_is_not_obeyed_again(stage: Stage) -> None:
     stage.settings(f'{SETTINGS}[platforms.wire]\nadmins = ["boss"]\nallowed_users = ["boss"]\n')
