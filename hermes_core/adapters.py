@@ -14,6 +14,7 @@ from hermes_core.budget import Budget
 from hermes_core.errors import (
     AccountFailed,
     ConfigError,
+    HermesError,
     NotReady,
     OutcomeUnknown,
     PluginError,
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from hermes_core.config import AccountSettings
     from hermes_core.config.sections import OnUnknown, Progress
     from hermes_core.moves import Moves
-    from hermes_core.platforms import Channel, Platform
+    from hermes_core.platforms import Adapter, AdapterContext, Channel, Platform
     from hermes_core.plugins import Hooks, Owned
     from hermes_core.profiles import ProfileScope
+    from hermes_core.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +94,8 @@ class Account:
         home = "/".join((str(scope.config_dir), self.name))
         self._identity = IdentityLock(lock_directory(), holder=f"{self.name}@{scope.name} ({home})")
         self._lost: asyncio.Future[Exception] | None = None
-        adapter = self.platform.adapter(settings.settings, _Context(self))
         where = f"{self.name}@{scope.name}"
+        adapter = _made(self.platform, settings, _Context(self), where)
         self._calls = hooks.adapter_calls(owned.plugin, adapter, where=where)
 
     def change(self, settings: AccountSettings) -> None:
@@ -421,6 +423,17 @@ class _Context:
 
     def lost(self, error: Exception) -> None:
         self._account.lost(error)
+
+
+def _made(
+    platform: Platform, settings: AccountSettings, context: AdapterContext, where: str
+) -> Adapter[Settings]:
+    try:
+        return platform.adapter(settings.settings, context)
+    except HermesError:
+        raise
+    except BaseException as error:
+        raise PluginError(f"its adapter cannot be made: {described(error)}", where=where) from error
 
 
 def _access(

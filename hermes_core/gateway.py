@@ -107,13 +107,12 @@ class Gateway:
         await self.hooks.start()
         for profile in list(self.profiles.values()):
             try:
-                await profile.start(self.blocked)
+                await self._start(profile)
             except HermesError as error:
                 self._leave_out(profile.scope.name, error)
-                await profile.stop(0.0)
-                await profile.close()
         await self._control.start()
         self._housekeeper = asyncio.create_task(self._housekeep(), name="housekeeping")
+        self._housekeeper.add_done_callback(_report)
         if not user_config_ignored():
             for name in (*self.profiles, *self.unserved):
                 self._follow(name)
@@ -122,12 +121,12 @@ class Gateway:
 
     async def stop(self) -> None:
         """Drain within the grace period and close everything."""
-        self.drain.end()
         await self._end_housekeeping()
         for name in list(self._followers):
             await self._unfollow(name)
         limit = self.grace
         await asyncio.gather(*(profile.stop(limit) for profile in self.profiles.values()))
+        self.drain.end()  # not before: turns would begin again
         await self._control.stop()
         self.hooks.notify(specs.on_gateway_stop, gateway=self._info())
         await self.hooks.stop(HOOK_GRACE)
@@ -170,6 +169,15 @@ class Gateway:
             wall=self._wall,
         )
 
+    async def _start(self, profile: ServedProfile) -> None:
+        """Start a profile. One whose start fails, or is cancelled, leaves nothing running."""
+        try:
+            await profile.start(self.blocked)
+        except BaseException:
+            await profile.stop(0.0)
+            await profile.close()
+            raise
+
     # ── profiles that come, change and go ────────────────────────────────────────────────────────
 
     @property
@@ -179,12 +187,9 @@ class Gateway:
     async def begin(self, scope: ProfileScope) -> ServedProfile:
         """Serve one more profile. Raises HermesError: it is not served."""
         profile = self._serve(scope)
-        try:
-            await profile.start(self.blocked)
-        except HermesError:
-            await profile.stop(0.0)
-            await profile.close()
-            raise
+        if self.drain.status() is not None:
+            profile.pause()
+        await self._start(profile)
         self.profiles[scope.name] = profile
         self.unserved.pop(scope.name, None)
         log.info("the profile is served", extra={"profile": scope.name})

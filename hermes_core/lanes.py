@@ -324,6 +324,8 @@ class Lanes:
                 async with self._slots:
                     if not self.may_start():
                         break
+                    if not self._open.is_set():
+                        continue  # a pause has begun while it waited for its slot
                     try:
                         ended = await self._run_next(lane)
                     except Exception:

@@ -8,18 +8,30 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from hermes_core import Accepted, AgentEvent, Handled, Text, Turn
+from hermes_core import (
+    Accepted,
+    AdapterContext,
+    AgentEvent,
+    Handled,
+    PluginError,
+    Service,
+    ServiceContext,
+    Text,
+    Turn,
+    hookimpl,
+)
 from hermes_core.errors import ForeignDatabase, HermesError, HomeLocked, NewerSchema
 from hermes_core.store.migrations import STEPS
 from hermes_core.supervision.control import request
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway, home_at
-from tests.core.support import HASTY, rows, run, until
+from tests.core.support import HASTY, rows, run, settle, until
 
 FAST = '[gateway]\ndurability = "normal"\n'
 
@@ -29,6 +41,87 @@ async def next_texts(platform: ScriptedPlatform, count: int) -> list[str]:
 
 
 # ── stop ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pause_holds_for_those_who_wait_for_a_free_place(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        gate = agent.gate("one")
+        config = "[gateway]\nmax_running_turns = 1\n"
+        async with gateway(tmp_path, platform, agent, config=config) as running:
+            await platform.say("one", chat="c1")
+            await agent.started(1)
+            await platform.say("two", chat="c2")
+            await settle()
+            running.drain.begin("somebody", 60)
+            gate.set()
+            await until(lambda: "one" in platform.texts())
+            await settle()
+            assert len(agent.runs) == 1
+            running.drain.end()
+            await until(lambda: "two" in platform.texts())
+
+    run(scenario())
+
+
+def test_a_stop_during_a_pause_begins_no_turn(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent) as running:
+            running.drain.begin("somebody", 60)
+            await platform.say("one")
+            await settle()
+        assert agent.runs == []
+        async with gateway(tmp_path, platform, agent):
+            await agent.started(1)
+
+    run(scenario())
+
+
+def test_a_stop_ends_a_profile_that_is_just_beginning(tmp_path: Path) -> None:
+    class Slow:
+        def __init__(self, context: ServiceContext) -> None:
+            self.profile = context.scope.name
+
+        async def start(self) -> None:
+            if self.profile == "work":
+                beginning.set()
+                await asyncio.Event().wait()
+
+        async def stop(self) -> None:
+            pass
+
+    class Plugin:
+        @hookimpl
+        def services(self) -> list[Service]:
+            return [Service("slow", Slow)]
+
+    beginning = asyncio.Event()
+    config = '[gateway]\nprofiles = ["default", "work"]\n'
+
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent, Plugin(), config=config):
+            work = tmp_path / "profiles" / "work"
+            work.mkdir(mode=0o700, parents=True)
+            (work / "config.toml").write_text('[agent]\nuse = "scripted"\n')
+            await beginning.wait()
+        assert [one.name for one in threading.enumerate() if one.name == "hermes-write"] == []
+
+    run(scenario())
+
+
+def test_an_adapter_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    class Broken(ScriptedPlatform):
+        def made(self, context: AdapterContext) -> None:
+            raise SystemExit("broken")
+
+    async def scenario() -> None:
+        with pytest.raises(PluginError, match=r"scripted@default.*SystemExit: broken"):
+            async with gateway(tmp_path, Broken(), ScriptedAgent()):
+                pass
+
+    run(scenario())
 
 
 @pytest.mark.case("SH-01")
