@@ -20,6 +20,8 @@ EXIT_UNRESPONSIVE = 4
 """A gateway holds the home but does not answer."""
 ANSWER_LIMIT = 3.0
 """Seconds that a gateway gets to answer before it counts as unresponsive."""
+SHOWN_TURNS = 5
+"""How many running turns are named for people; `--json` names more."""
 
 
 @click.command()
@@ -117,14 +119,16 @@ def _profile(profile: dict[str, Any]) -> Iterator[str]:
         yield f"  account {name}: {account['state']}{reason}"
     for name, state in profile["services"].items():
         yield f"  service {name}: {state}"
-    yield f"  running turns: {len(profile['running_turns'])}"
+    running = profile["running_turns"]
+    named = f" ({', '.join(running[:SHOWN_TURNS])})" if running else ""
+    yield f"  running turns: {len(running)}{named}"
     since = profile["oldest_waiting"]
     oldest = f", the oldest came {_ago(since)}" if since else ""
     yield f"  waiting messages: {profile['waiting']}{oldest}"
     if profile["abandoned_turns"]:
         yield f"  turns left behind: {', '.join(profile['abandoned_turns'])}"
-    for what in ("received", "turns", "deliveries"):
-        counts = ", ".join(f"{count} {name}" for name, count in profile[what].items())
+    for what, key in (("events", "received"), ("turns", "turns"), ("deliveries", "deliveries")):
+        counts = ", ".join(f"{count} {name}" for name, count in profile[key].items())
         yield f"  {what}: {counts or 'none'}"
 
 
