@@ -20,6 +20,7 @@ from hermes_core.errors import (
 )
 from hermes_core.messages import Address, Outbound, Receipt
 from hermes_core.store.outbox import Ended, Row
+from hermes_core.text import clean
 
 if TYPE_CHECKING:
     from hermes_core.budget import Budget
@@ -145,7 +146,7 @@ def _refused(row: Row, error: SendError) -> Verdict:
     if isinstance(error, Unreachable):
         return Again(_unspent(row), None)
     if isinstance(error, AccountFailed):
-        return Over("failed", reason=error.what)
+        return Over("failed", reason=clean(error.what))
     if isinstance(error, SendRejected):
         return _rejected(row, error)
     return _later(replace(row, doubtful=row.doubtful or not isinstance(error, SendFailed)), error)
@@ -158,7 +159,7 @@ def _rejected(row: Row, error: SendRejected) -> Verdict:
         return Again(replace(row, edits=""), 0.0)
     if error.kind == "bad_format" and not row.message.plain:
         return Again(replace(row, message=msgspec.structs.replace(row.message, plain=True)), 0.0)
-    return Over("failed", reason=f"refused by the platform: {error.what}")
+    return Over("failed", reason=f"refused by the platform: {clean(error.what)}")
 
 
 def _later(row: Row, error: Exception) -> Verdict:

@@ -356,7 +356,7 @@ class Delivery:
                 ended.state,
                 now,
                 message_id=ended.message_id,
-                reason=clean(ended.reason),
+                reason=ended.reason,
             )
             return outbox.claim(tx, sender.chat) if more else None
 

@@ -191,8 +191,10 @@ class AccountFailed(SendError):
 
 
 def described(error: BaseException) -> str:
-    """The type of an error and what it says, in one line; also of one that cannot say anything."""
+    """The type of an error and what it says, in one line that can be stored; also of one that
+    cannot say anything."""
     try:
-        return f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -133,6 +133,11 @@ class Intake:
         """Let a command act whose place in the lane has come."""
         call = self._commands.call(admitted, key, self._wall(), None)
         if call is None or call.command.transact is None:
+            now = self._wall()
+            await self._store.write(
+                lambda tx: inbox.end(tx, sequence, "there is no such command any more", now),
+                lambda _: self._lanes.freed(1),
+            )
             return
         call = replace(call, sequence=sequence)
 

@@ -74,6 +74,7 @@ class Preview:
 
     async def close(self) -> str:
         """Stop showing. Returns the platform's id of the preview message, "" when there is none.
+        Doing it again does nothing more.
 
         A call in progress may end first, so that its message is known and completed, not doubled.
         """
@@ -183,7 +184,7 @@ class Preview:
 
 
 class Typing:
-    """Shows that an answer is being written, from the start of a turn until after its end."""
+    """Shows that an answer is being written, as long as the context lasts."""
 
     def __init__(self, link: Link | None, address: Address) -> None:
         self._link = link
@@ -191,12 +192,12 @@ class Typing:
         self._ended = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def __aenter__(self) -> None:
         link = self._link
         if link is not None and link.types and link.connected:
             self._task = asyncio.get_running_loop().create_task(self._type(link), name="typing")
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         if self._task is not None:
             self._ended.set()
             await asyncio.wait({self._task})

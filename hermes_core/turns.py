@@ -188,31 +188,38 @@ class Turns:
         job = self._job(taken, [await self._attachments.of(admitted) for admitted in messages])
         watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
         watch.begin(_new_session(taken, job.info))
+        answer = Answer()
+        preview = self._preview(job, answer)
+        async with Typing(job.link, job.reply.address):
+            try:
+                state, end = await self._answer(lane, taken, job, Hearing(answer, preview, watch))
+            finally:
+                if preview is not None:
+                    await preview.close()
+        self.counts[state] += 1
+        watch.ended(end, state)
+
+    async def _answer(
+        self, lane: Lane, taken: turns.Taken, job: Job, hear: Hearing
+    ) -> tuple[turns.TurnState, Callable[[turns.TurnState], TurnEnd]]:
+        """Let the agent run and write the end. Which end it was, and what observers are told."""
         started = asyncio.get_running_loop().time()
         run = Run(taken.turn_id, job.events[0].sender.id, self.limits)
         turn = AgentTurn(taken, job, scope=self._scope, store=self._store, run=run)
-        answer = Answer()
-        preview = self._preview(job, answer)
-        typing = Typing(job.link, job.reply.address)
-        typing.start()
-        agent = self._agent(job.reply.address)
-        outcome = await run_agent(agent, lane, turn, run, Hearing(answer, preview, watch))
-        edits = taken.preview if preview is None else await preview.close()
+        outcome = await run_agent(self._agent(job.reply.address), lane, turn, run, hear)
+        edits = taken.preview if hear.preview is None else await hear.preview.close()
         duration = asyncio.get_running_loop().time() - started
-        end = partial(_end, job.info, outcome, answer=answer, duration=duration)
-        files, outcome = await self._files(job, answer, outcome)
+        end = partial(_end, job.info, outcome, answer=hear.answer, duration=duration)
+        files, outcome = await self._files(job, hear.answer, outcome)
         ending = self._ending(
             job,
             run,
             outcome,
             self._rows(self._reply(job, run, edits), outcome, files),
-            events=watch.rows_with(end, outcome.state),
-            cancelled=watch.rows_with(end, "cancelled"),
+            events=hear.watch.rows_with(end, outcome.state),
+            cancelled=hear.watch.rows_with(end, "cancelled"),
         )
-        state = await self._finish(taken, ending, job.reply)
-        await typing.stop()
-        self.counts[state] += 1
-        watch.ended(end, state)
+        return await self._finish(taken, ending, job.reply), end
 
     def _job(self, taken: turns.Taken, events: list[Message]) -> Job:
         first, last = events[0], events[-1]

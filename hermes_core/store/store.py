@@ -103,7 +103,7 @@ class Store:
         """Write what has happened and must not be forgotten.
 
         Tries again while the file cannot be written. Raises StoreError when the store is closed,
-        and whatever else `op` raises, a constraint that does not hold for example.
+        and whatever else `op` raises.
         """
         failed = False
         while True:

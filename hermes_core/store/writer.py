@@ -30,14 +30,6 @@ BATCH = 512
 _PRIMARY_CODE = 0xFF
 """The low byte of an SQLite error code; the others say more about it (SQLITE_BUSY_RECOVERY)."""
 
-_OF_OPERATION = (
-    sqlite3.DataError,
-    sqlite3.IntegrityError,
-    sqlite3.InterfaceError,
-    sqlite3.ProgrammingError,
-)
-"""Errors of SQLite that tell of the operation and not of the file: another attempt ends alike."""
-
 
 class Write(Generic[T]):
     """One operation on its way."""
@@ -150,8 +142,7 @@ def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], St
     except BaseException as raised:
         error = _bearable(raised)
         _require_sound(connection, error, failed)
-        of_file = isinstance(error, sqlite3.Error) and not isinstance(error, _OF_OPERATION)
-        write.error = failed(error) if of_file else error
+        write.error = failed(error) if isinstance(error, sqlite3.Error) else error
         connection.execute("ROLLBACK TO op")
     connection.execute("RELEASE op")
 
