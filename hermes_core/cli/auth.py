@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
 from hermes_core.errors import ControlError
@@ -15,7 +16,7 @@ from hermes_core.errors import ControlError
 EXIT_DENIED = 1
 
 
-@click.group()
+@click.group(cls=Section)
 def auth() -> None:
     """Explain who may speak, and list who was denied."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option
 from hermes_core.errors import EXIT_CONFIG, ConfigError, HermesError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hermes_core.errors import Fault
 
 
-@click.group()
+@click.group(cls=Section)
 def config() -> None:
     """Look at a profile's settings, check them, change them."""
 
@@ -255,11 +256,14 @@ def _edit_text(text: str) -> str:
         copy = Path(directory, "config.toml")
         copy.write_text(text, encoding="utf-8", newline="")
         try:
-            subprocess.run([*shlex.split(editor), str(copy)], check=True)
+            status = subprocess.run([*shlex.split(editor), str(copy)], check=False).returncode
+            if status:
+                raise ValueError(f"it ended with status {status}")
             return copy.read_bytes().decode("utf-8-sig")
-        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise HermesError(
-                f"the editor failed: {error}", where=editor, remedy="set EDITOR to one that works"
+                f"the editor failed: {reason}", where=editor, remedy="set EDITOR to one that works"
             ) from error
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
 from hermes_core.cli.state import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 LIST = "hermes deliveries list"
 
 
-@click.group()
+@click.group(cls=Section)
 def deliveries() -> None:
     """Show what was to be sent and what became of it; send again what failed."""
 

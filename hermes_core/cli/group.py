@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+class Section(click.Group):
+    """A group whose help shows the first sentence of each command whole."""
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, command.get_short_help_str(formatter.width * 10))
+                    for name, command in self.commands.items()
+                ]
+            )
+
+
 class CommandGroup(click.Group):
     """Imports a command's module when that command is called, and not before."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.installed import load_installed
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_core.plugins.model import Plugin
 
 
-@click.group()
+@click.group(cls=Section)
 def hooks() -> None:
     """Show the hooks that plugins can implement, and which plugins do."""
 

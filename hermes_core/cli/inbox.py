@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
 from hermes_core.cli.state import (
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 LIST = "hermes inbox list"
 
 
-@click.group()
+@click.group(cls=Section)
 def inbox() -> None:
     """Show what came in and waits, and what was given up; let it come in again."""
 

@@ -29,7 +29,7 @@ def load_installed(invocation: Invocation) -> Loaded:
     except HermesError as error:
         from hermes_core.cli.streams import complain
 
-        complain(f"{error}\nAll installed plugins are shown as if [plugins] were empty.")
+        complain(f"{error}\nAll installed plugins are loaded, as if [plugins] were empty.")
     # What a plugin prints while it is imported is not the answer to the command.
     with contextlib.redirect_stdout(sys.stderr):
         return load(disabled=named.get("disabled", ()), required=named.get("required", ()))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_core.cli.invocation import Invocation
+from hermes_core.cli.parameters import seconds
 from hermes_core.errors import ControlError, HermesError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _POLL = 0.1
 
 
 @click.command()
-@click.option("--grace", type=float, default=30.0, help="Seconds that running turns may take.")
+@click.option("--grace", type=seconds, default=30.0, help="How long running turns may take.")
 @click.pass_obj
 def stop(invocation: Invocation, grace: float) -> None:
     """Stop the gateway: running turns may finish, the rest is kept for the next start.
@@ -35,7 +36,7 @@ def stop(invocation: Invocation, grace: float) -> None:
 
 @click.command()
 @click.option("--wait", is_flag=True, help="Return when the new one serves.")
-@click.option("--timeout", type=float, default=90.0, help="Seconds to wait at most.")
+@click.option("--timeout", type=seconds, default=90.0, help="How long to wait at most.")
 @click.pass_obj
 def restart(invocation: Invocation, wait: bool, timeout: float) -> None:
     """Restart the gateway: drain, stop, start again.
@@ -64,7 +65,7 @@ def restart(invocation: Invocation, wait: bool, timeout: float) -> None:
 
 @click.command()
 @click.option(
-    "--for", "seconds", type=float, default=600.0, help="Seconds until it ends by itself."
+    "--for", "seconds", type=seconds, default=600.0, help="How long, unless it is ended before."
 )
 @click.option("--end", is_flag=True, help="End the drain: turns begin again.")
 @click.pass_obj

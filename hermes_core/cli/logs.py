@@ -18,7 +18,15 @@ _STANDARD = ("time", "level", "logger", "message", "exception")
 
 
 @click.command()
-@click.option("-n", "count", type=click.IntRange(0), default=50, show_default=True, metavar="N")
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(0),
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="How many lines.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
 @click.option("--json", is_flag=True, help="Print one JSON object a line, as in the file.")
 @click.pass_obj

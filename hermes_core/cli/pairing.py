@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
 from hermes_core.errors import ControlError
@@ -15,7 +16,7 @@ LIMIT = 15.0
 """Seconds that a gateway gets to commit a change."""
 
 
-@click.group()
+@click.group(cls=Section)
 def pairing() -> None:
     """Let strangers in by the codes they were given.
 
@@ -79,6 +80,8 @@ def _alone(invocation: Invocation, verb: str, wanted: dict[str, str]) -> dict[st
 
     home, profile = invocation.home, require_profile(invocation.home, invocation.profile)
     if not home.database(profile).exists():
+        if verb == "pairing.list":
+            return {"approved": [], "waiting": []}
         raise ControlError(f"the profile {profile} has no state yet: it was never served")
 
     async def act() -> dict[str, Any]:

@@ -18,6 +18,12 @@ def names() -> list[str]:
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
+def names_of(distribution: str) -> list[str]:
+    """The names of the commands that a distribution adds, sorted."""
+    found = entry_points(group=GROUP)
+    return sorted({entry.name for entry in found if entry.dist and entry.dist.name == distribution})
+
+
 def find(name: str) -> click.Command | None:
     """Import the plugins' command `name`; None when no plugin has one.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from hermes_core.cli import plugged
+from hermes_core.cli.group import Section
 from hermes_core.cli.installed import load_installed
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
@@ -19,7 +21,7 @@ BROKEN = frozenset({"quarantined", "missing"})
 """States of plugins that ought to run and do not."""
 
 
-@click.group()
+@click.group(cls=Section)
 def plugins() -> None:
     """Show the installed plugins: which run, which do not and why."""
 
@@ -106,6 +108,7 @@ def _running(loaded: Loaded) -> list[dict[str, Any]]:
             order=plugin.order + 1,
             platforms=list(plugin.platforms),
             agents=list(plugin.agents),
+            commands=plugged.names_of(plugin.distribution),
             hooks=hooks[plugin.name],
             tracker=plugin.tracker,
             import_seconds=round(plugin.seconds, 6),
@@ -160,7 +163,11 @@ def _human_list(rows: list[dict[str, Any]]) -> None:
 def _what(row: dict[str, Any]) -> str:
     if "reason" in row:
         return str(row["reason"])
-    kinds = {"platform": row["platforms"], "agent": row["agents"]}
+    kinds = {
+        "platform": row["platforms"],
+        "agent": row["agents"],
+        "command": [f"`hermes {name}`" for name in row["commands"]],
+    }
     brought = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
     return "; ".join(brought) or ", ".join(row["hooks"])
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
 from hermes_core.errors import ConfigError
@@ -19,7 +20,7 @@ _NEW = "# The settings of this profile: `hermes config check` says what is wrong
 _NO_SECRETS = "# NAME=VALUE lines, for env:NAME in config.toml. For your eyes only.\n"
 
 
-@click.group()
+@click.group(cls=Section)
 def profiles() -> None:
     """List, show, make, copy and delete profiles."""
 
@@ -66,7 +67,7 @@ def show(invocation: Invocation, name: str, json: bool) -> None:
     def human(_: object) -> None:
         for key, value in found.items():
             shown = ", ".join(value) if isinstance(value, list) else _yes(value)
-            click.echo(f"{key:<12} {shown}")
+            click.echo(f"{key.replace('_', ' '):<14}  {shown}".rstrip())
 
     emit(found, json, human)
 

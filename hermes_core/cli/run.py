@@ -8,6 +8,7 @@ from typing import TextIO, cast
 import click
 
 from hermes_core.cli.invocation import Invocation
+from hermes_core.cli.parameters import seconds
 
 REPLACE_GRACE = 30.0
 """Seconds that the gateway to be replaced may take to drain."""
@@ -26,9 +27,9 @@ REPLACE_GRACE = 30.0
 @click.option("--replace", is_flag=True, help="End the gateway that runs, then start.")
 @click.option(
     "--grace",
-    type=float,
+    type=seconds,
     default=REPLACE_GRACE,
-    help="Seconds that the gateway to be replaced may take; then it is ended by force.",
+    help="How long the gateway to be replaced may take; then it is ended by force.",
 )
 @click.pass_obj
 def run(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
 from hermes_core.cli.state import exists, reading, when
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import peewee as pw
 
 
-@click.group()
+@click.group(cls=Section)
 def sessions() -> None:
     """List sessions and show what was said in them."""
 

@@ -69,6 +69,16 @@ def test_help_lists_every_command_and_where_others_come_from(hermes: Hermes) -> 
     assert "`hermes plugins list`" in " ".join(text.split())
 
 
+def test_help_of_a_group_shows_whole_sentences(hermes: Hermes) -> None:
+    shown = hermes("deliveries", "--help").stdout
+    assert "they are not sent, nor listed as failed." in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("span", ["2", "2.5", "30s", "5m"])
+def test_a_time_span_is_a_number_of_seconds_or_as_in_settings(hermes: Hermes, span: str) -> None:
+    assert "no gateway runs" in hermes("stop", "--grace", span).stderr
+
+
 def test_every_command_of_the_table_exists_and_says_what_it_does() -> None:
     for name, entry in COMMANDS.items():
         command = getattr(import_module(f"hermes_core.cli.{entry.module}"), entry.attribute)
@@ -119,6 +129,8 @@ def test_version(hermes: Hermes) -> None:
         (("--nonsense",), "No such option"),
         (("paths", "--nonsense"), "No such option"),
         (("--profile",), "requires an argument"),
+        (("drain", "--for", "nan"), "'nan' is neither a number of seconds nor a time like 30s"),
+        (("stop", "--grace=-1"), "'-1' is neither a number of seconds nor a time like 30s"),
         (("--profile", "../x", "paths"), "cannot name a profile"),
     ],
 )

@@ -52,8 +52,12 @@ class Installer:
         version: str = "1.0",
         requires: Sequence[str] = FITTING,
         header: str = "",
+        commands: Sequence[str] = (),
     ) -> None:
-        """Install `name` with a module of `source` and the entry point `point` that leads to it."""
+        """Install `name` with a module of `source` and the entry point `point` that leads to it.
+
+        `commands` are names of commands that it adds, and that are not there when they are called.
+        """
         module = name.replace("-", "_")
         point = name.removeprefix("hermes-plugin-") if point is None else point
         (self.directory / f"{module}.py").write_text(textwrap.dedent(source))
@@ -63,7 +67,8 @@ class Installer:
         fields += [f"Requires-Dist: {text}" for text in requires]
         (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *fields, "", "Text."]))
         if point:
-            entries = f"[hermes.plugins]\n{point} = {target or module}\n"
+            entries = f"[hermes.plugins]\n{point} = {target or module}\n[hermes.cli]\n"
+            entries += "".join(f"{command} = {module}:absent\n" for command in commands)
             (info / "entry_points.txt").write_text(entries)
 
 

@@ -93,13 +93,14 @@ def test_commands_work_with_broken_plugins_installed(site: Installer, hermes: He
 
 
 def test_a_listing_for_people(site: Installer, hermes: Hermes, home: Path) -> None:
-    site.install("hermes-plugin-line", LINE, version="1.2")
+    site.install("hermes-plugin-line", LINE, version="1.2", commands=["line-test"])
     site.install("hermes-plugin-off", GOOD)
     site.install("hermes-plugin-other", point="", version="9")
     (home / "config.toml").write_text('[plugins]\ndisabled = ["off"]\nrequired = ["absent"]\n')
     lines = [line.split() for line in hermes("plugins", "list").stdout.splitlines()]
     assert lines[0] == ["PLUGIN", "STATE", "VERSION", "DISTRIBUTION", "WHAT"]
-    assert ["line", "active", "1.2", "hermes-plugin-line", "platform", "line"] in lines
+    what = ["platform", "line;", "command", "`hermes", "line-test`"]
+    assert ["line", "active", "1.2", "hermes-plugin-line", *what] in lines
     assert ["off", "left", "out", "1.0", "hermes-plugin-off", "disabled"] in lines
     assert ["absent", "missing", "required,", "and", "not", "installed"] in lines
     assert ["foreign", "9", "hermes-plugin-other", "offers", "no", "plugin", "to", "us"] in lines
