@@ -48,8 +48,8 @@ class ChatCommand:
     """A command, declared by the `commands` hook.
 
     `run` gets the call and returns the answer. It runs once the call is stored, beside whatever
-    runs, at most once. What it raises is logged, and the person is told that it failed. With
-    `admin` it is for the account's admins, unless the settings say otherwise.
+    runs, at most once, for a minute at most. What it raises is logged, and the person is told that
+    it failed. With `admin` it is for the account's admins, unless the settings say otherwise.
     """
 
     name: str

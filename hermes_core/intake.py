@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from hermes_core.delivery import Delivery, Reply
 from hermes_core.events import SessionInfo
 from hermes_core.lanes import Lanes
 from hermes_core.messages import Address, Deleted, Edited, Inbound, Message
+from hermes_core.plugins.model import containing
 from hermes_core.store import Store, Tx, inbox, outbox, sessions, turns
 from hermes_core.text import encode_clean
 
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Edits = Literal["ignore", "note", "new_turn"]
+COMMAND_LIMIT = 60.0
+"""Seconds that a command may take which runs beside the conversation."""
+STOP_GRACE = 2.0
+"""Seconds that commands get to end when the gateway stops, and again once they are cancelled."""
 INTERRUPTED = "Interrupted: your new message is answered instead."
 
 
@@ -155,9 +161,13 @@ class Intake:
         await self._store.write(op, committed)
 
     async def stop(self) -> None:
-        """Wait for the commands that run."""
+        """Wait for the commands that run, and cancel those that do not end soon."""
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_GRACE)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=STOP_GRACE)
 
     # ── before the commit ────────────────────────────────────────────────────────────────────────
 
@@ -307,12 +317,12 @@ class Intake:
             self._delivery.tell(reply, call.refusal)
             return
         try:
-            text = await call.command.run(call)
+            async with asyncio.timeout(COMMAND_LIMIT):
+                text = await containing(partial(call.command.run, call))
+            self._delivery.tell(reply, text)
         except Exception:
             log.exception("a command failed", extra={"session": call.session_key})
             self._delivery.tell(reply, f"/{call.command.name} failed; the log says why.", "error")
-            return
-        self._delivery.tell(reply, text)
 
 
 def _can_be_steered(plan: _Plan) -> bool:

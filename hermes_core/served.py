@@ -420,7 +420,7 @@ class ServedProfile:
         except HermesError as error:
             log.error("the agent %s cannot be built: %s", name, error)
             return None
-        except Exception:
+        except (Exception, SystemExit, KeyboardInterrupt):
             log.exception("the agent %s cannot be built", name)
             return None
         self._agents[name] = agent

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from hermes_core.errors import ConfigError, ControlError, HermesError, StoreError
+from hermes_core.errors import ConfigError, ControlError, HermesError, PluginError, described
+from hermes_core.plugins.model import contained, containing
 from hermes_core.redaction import Redactor
 from hermes_core.secrets import ProfileSecrets
 from hermes_core.services import AnsweringService
@@ -131,11 +133,16 @@ class Context:
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(
-            work, name=f"{self._service} {name}@{self.scope.name}"
+            containing(lambda: work), name=f"{self._service} {name}@{self.scope.name}"
         )
+        task.add_done_callback(lambda _: work.close())  # in case that it never began
+        self.own(task)
+        return task
+
+    def own(self, task: asyncio.Task[None]) -> None:
+        """A task that ends with the service; what goes wrong in it is logged."""
         self.tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
 
     def events(self, hooks: Collection[str], *, max_age: float = 3 * 86400.0) -> Cursor:
         self.follows = True
@@ -230,13 +237,20 @@ class Services:
     async def _end(self, name: str) -> Context:
         running = self._running.pop(name)
         if running.service is not None:
-            await self._limited(name, running.service.stop())
+            await self._stop(name, running.service, running.context)
         tasks = list(running.context.tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LIMIT)
         return running.context
+
+    async def _stop(self, name: str, service: RunningService, context: Context) -> None:
+        try:
+            if not await _limited(service.stop, context, f"stop {name}", LIMIT):
+                log.warning("the service %s did not stop within %g s", name, LIMIT)
+        except Exception:
+            log.exception("the service %s failed to stop", name)
 
     async def request(self, name: str, request: Mapping[str, object]) -> Mapping[str, object]:
         """Ask a service. Raises ControlError when none answers, and what the service raises."""
@@ -250,7 +264,7 @@ class Services:
             raise ControlError(f"the service {name} does not run: {running.error}")
         if not isinstance(running.service, AnsweringService):
             raise ControlError(f"the service {name} answers nothing")
-        return await running.service.request(request)
+        return await containing(partial(running.service.request, request))
 
     def status(self) -> dict[str, str]:
         """`running`, or why not, by name."""
@@ -265,8 +279,10 @@ class Services:
                 await self._store.write(
                     lambda tx, name=name, steps=steps: migrate_plugin(tx, name, steps)  # type: ignore[misc]
                 )
-            except StoreError as error:
+            except HermesError as error:
                 broken[owned.plugin.name] = str(error)
+            except Exception as error:
+                broken[owned.plugin.name] = described(error)
         return broken
 
     def _context(self, service: str, plugin: str) -> Context:
@@ -286,32 +302,44 @@ class Services:
         """Start a service, or note why it does not run. One that is late is cancelled, and nobody
         waits for that."""
         try:
-            service = declared.factory(running.context)
-            starting = asyncio.create_task(_started(service), name=f"start {declared.name}")
-            done, _ = await asyncio.wait({starting}, timeout=limit)
-            if not done:
-                starting.cancel()
-                running.context.tasks.add(starting)
+            service = _built(declared, running.context)
+            if not await _limited(service.start, running.context, f"start {declared.name}", limit):
                 running.error = f"start was not done within {limit:g} s"
                 return
-            starting.result()
         except HermesError as error:
             running.error = str(error)
         except Exception as error:
             log.debug("a service failed to start", exc_info=error)
-            running.error = f"{type(error).__name__}: {error}"
+            running.error = described(error)
         else:
             running.service = service
 
-    async def _limited(self, name: str, stop: Coroutine[object, object, None]) -> None:
-        try:
-            async with asyncio.timeout(LIMIT):
-                await stop
-        except TimeoutError:
-            log.warning("the service %s did not stop within %g s", name, LIMIT)
-        except Exception:
-            log.exception("the service %s failed to stop", name)
+
+async def _limited(
+    function: Callable[[], Coroutine[object, object, None]],
+    context: Context,
+    name: str,
+    limit: float,
+) -> bool:
+    """Let code of a service run to its end. False when that takes more than `limit` seconds: it is
+    cancelled, and nobody waits for that. Raises what it raises."""
+    task = asyncio.get_running_loop().create_task(containing(function), name=name)
+    try:
+        await asyncio.wait({task}, timeout=limit)
+    finally:
+        if not task.done():
+            task.cancel()
+            context.own(task)
+    if not task.done():
+        return False
+    if task.cancelled():
+        raise PluginError("it cancelled itself")
+    task.result()
+    return True
 
 
-async def _started(service: RunningService) -> None:
-    await service.start()
+def _built(declared: Service, context: Context) -> RunningService:
+    try:
+        return declared.factory(context)
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise contained(error) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -130,3 +130,12 @@ def contained(error: BaseException) -> PluginError:
     """An error in place of one that would end the process or a task if it were let through."""
     text = str(error)
     return PluginError(f"raised {type(error).__name__}{f': {text}' if text else ''}")
+
+
+async def containing(function: Callable[[], Awaitable[T]]) -> T:
+    """Call code of a plugin and await it. What it raises to end the process becomes a
+    `PluginError`."""
+    try:
+        return await function()
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise contained(error) from error

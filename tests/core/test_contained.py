@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from hermes_core import Address, Outbound, Receipt, SendFailed, SendRejected
+from hermes_core import (
+    Address,
+    ChatCommand,
+    CommandCall,
+    Outbound,
+    Receipt,
+    SendFailed,
+    SendRejected,
+    Service,
+    ServiceContext,
+    hookimpl,
+)
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
 from tests.core.support import HASTY, rows, run, settle, until
 
@@ -117,3 +129,100 @@ def test_a_waiting_command_that_does_not_exist_any_more_holds_up_nobody(tmp_path
         database.commit()
     run(answered())
     assert rows(tmp_path, "SELECT count(*) FROM inbox WHERE state <> 'done'") == [(0,)]
+
+
+class Commander:
+    """A plugin with the command /do, which does what a test says."""
+
+    def __init__(self, ends: Callable[[], Any]) -> None:
+        self.ends = ends
+
+    @hookimpl
+    def commands(self) -> list[ChatCommand]:
+        return [ChatCommand("do", "does it", self.run)]
+
+    async def run(self, call: CommandCall) -> str:
+        answer = self.ends()
+        return str(await answer) if isinstance(answer, asyncio.Future) else answer
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def ends() -> None:
+        raise error
+
+    return ends
+
+
+def never() -> asyncio.Future[str]:
+    return asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [raising(SystemExit(3)), raising(KeyboardInterrupt()), raising(OSError()), never, lambda: None],
+    ids=["exit", "interrupt", "error", "never", "no text"],
+)
+def test_a_command_that_fails_or_does_not_end_is_said_to_have_failed(
+    tmp_path: Path, ends: Callable[[], Any]
+) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent(), Commander(ends)):
+            await platform.say("/do")
+            assert (await platform.next_text()).startswith("/do failed")
+
+    run(scenario(), speed=5 * HASTY)
+
+
+def test_a_command_that_does_not_end_delays_no_stop(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent(), Commander(never)) as running:
+            await platform.say("/do")
+            await settle()
+            began = asyncio.get_running_loop().time()
+            await running.stop()
+            assert asyncio.get_running_loop().time() - began < 30
+
+    run(scenario(), speed=HASTY)
+
+
+class Breaking:
+    """A plugin with a service that ends the process, if it can, when a test says."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    @hookimpl
+    def services(self) -> list[Service]:
+        return [Service("breaking", self.made)]
+
+    def made(self, context: ServiceContext) -> Breaking:
+        self.context = context
+        self.reach("factory")
+        return self
+
+    async def start(self) -> None:
+        self.reach("start")
+        self.context.spawn(self.work(), "work")
+
+    async def stop(self) -> None:
+        self.reach("stop")
+
+    async def work(self) -> None:
+        self.reach("work")
+
+    def reach(self, place: str) -> None:
+        if place == self.when:
+            raise SystemExit(3)
+
+
+@pytest.mark.parametrize("when", ["factory", "start", "work", "stop"])
+def test_a_service_that_ends_the_process_ends_itself(tmp_path: Path, when: str) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent(), Breaking(when)):
+            await platform.say("hello")
+            assert await platform.next_text() == "hello"
+
+    run(scenario())
