@@ -26,6 +26,8 @@ from hermes_core import HermesError
 
 RETRY = 0.5
 """Seconds between two attempts to reach the gateway, and before a message is offered again."""
+WORTH_TELLING = 2
+"""Offers in vain after which a person wants to know why: the first may be in passing."""
 
 
 class Connection(Protocol):
@@ -45,7 +47,14 @@ class Lost:
     """The gateway cannot be reached. The client keeps trying."""
 
 
-Happening = Write | Attached | Lost
+@dataclass(frozen=True)
+class Delayed:
+    """The gateway is there and takes in nothing. The client keeps trying."""
+
+    reason: str
+
+
+Happening = Write | Attached | Lost | Delayed
 """What a person may want to see."""
 
 
@@ -61,7 +70,8 @@ class Client:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`attach` raises HermesError while there is nobody to attach to. After `patience` seconds
-        of that, counted in pauses, `run` gives up; None waits for ever. `tell(happening, own)` is
+        of that, counted in pauses, `run` gives up, and so does `ask` when nothing is taken in for
+        so long; None waits for ever. `tell(happening, own)` is
         called on the event loop; `own` says that a text answers a message of this client."""
         self._attach = attach
         self._tell = tell
@@ -91,8 +101,9 @@ class Client:
         try:
             await self._offer(question)
             while (reply := await question.settled()) is None:
-                await self._sleep(RETRY)
-                await self._offer(question)
+                if not self._gives_up(question):
+                    await self._sleep(RETRY)
+                    await self._offer(question)
             return reply
         finally:
             del self._questions[question.id]
@@ -138,6 +149,15 @@ class Client:
         self._tell(text, bool(asked))
         for question in asked:
             question.answered(text)
+
+    def _gives_up(self, question: Question) -> bool:
+        """A message was not taken in: whether it is time to give up."""
+        if self._patience is not None and len(question.delays) * RETRY > self._patience:
+            question.give_up(self._patience)
+            return True
+        if len(question.delays) == WORTH_TELLING:
+            self._tell(Delayed(question.delays[-1]), True)
+        return False
 
     def _be_lost(self) -> None:
         if not self._lost:

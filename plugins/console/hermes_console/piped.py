@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from hermes_console.background import Background
-from hermes_console.client import Happening, Lost
+from hermes_console.client import Delayed, Happening, Lost
 from hermes_console.protocol import Attached, Write
 from hermes_console.question import Reply
 
@@ -29,6 +29,8 @@ class Remarks:
             case Lost():
                 self._lost = True
                 self._say("the gateway does not answer; waiting for it")
+            case Delayed(reason=reason):
+                self._say(f"the gateway takes nothing in, waiting for it: {reason}")
             case Attached() if self._lost:
                 self._lost = False
                 self._say("the gateway is back")

@@ -29,6 +29,8 @@ class Question:
         self.offered = False
         self._command = False
         self._later = False
+        self.delays: list[str] = []
+        """Why it was not taken in, each time that it was offered in vain."""
         self._parts: dict[tuple[str, int], str] = {}
         self._reply: Reply | None = None
         self._changed = asyncio.Event()
@@ -50,6 +52,7 @@ class Question:
                 self._end("refused", f"not taken: {taken.reason}")
             case "later":
                 self._later = True
+                self.delays.append(taken.reason)
                 self._changed.set()
             case outcome:
                 self._command = self._command or outcome == "handled"
@@ -73,6 +76,10 @@ class Question:
         """Do not wait for it any more, if it never left."""
         if not self.offered:
             self._end("unsent", "not sent")
+
+    def give_up(self, seconds: float) -> None:
+        """Do not offer it any more: it was not taken in for so long."""
+        self._end("unsent", f"not taken in for {seconds:g} seconds: {self.delays[-1]}")
 
     def unsendable(self, reason: str) -> None:
         """It cannot be put into a frame."""

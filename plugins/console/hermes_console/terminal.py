@@ -6,7 +6,7 @@ import concurrent.futures
 from typing import TypeAlias
 
 from hermes_console.background import Background
-from hermes_console.client import Happening, Lost
+from hermes_console.client import Delayed, Happening, Lost
 from hermes_console.inbox import Inbox
 from hermes_console.protocol import Attached, Write
 from hermes_console.question import Reply
@@ -99,6 +99,8 @@ class Terminal:
                 case Lost():
                     self._lost = True
                     self._screen.note("the gateway does not answer; waiting for it")
+                case Delayed(reason=reason):
+                    self._screen.note(f"the gateway takes nothing in, waiting for it: {reason}")
                 case Attached():
                     self._attached = True
                     if self._lost:

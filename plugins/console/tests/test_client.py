@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes_console.client import Client, Happening, Lost
+from hermes_console.client import Client, Delayed, Happening, Lost
 from hermes_console.protocol import Attached, Write
 from hermes_console.question import Reply
 from hermes_core import HermesError
@@ -185,6 +185,23 @@ def test_what_is_not_taken_in_is_offered_again_under_the_same_id() -> None:
             assert await gateway.heard.get() == first
             gateway.answer(first["id"], "hello")
             assert (await asking).text == "hello"
+
+    asyncio.run(scenario())
+
+
+def test_a_person_is_told_once_why_nothing_is_taken_in_and_a_pipe_gives_up() -> None:
+    async def scenario() -> None:
+        gateway = Gateway()
+        async with running(gateway, patience=2) as (client, _):
+            asking = start(client.ask("hello"))
+            for offered in range(5):
+                id_ = (await gateway.heard.get())["id"]
+                gateway.tell("received", id=id_, outcome="later", reason="a plugin is missing")
+                if offered < 4:
+                    await gateway.wake()
+            reply = await asking
+            assert reply == Reply("unsent", "not taken in for 2 seconds: a plugin is missing")
+        assert [told for told, _ in gateway.told[1:]] == [Delayed("a plugin is missing")]
 
     asyncio.run(scenario())
 
