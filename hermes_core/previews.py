@@ -59,6 +59,7 @@ class Preview:
         self._closing = asyncio.Event()
         self._remarks: asyncio.Queue[str] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure = ""
         self.message_id = reply.edits
 
     def hear(self, event: AgentEvent, *, changed: bool) -> None:
@@ -148,8 +149,14 @@ class Preview:
         except RateLimited as error:
             return error.retry_after
         except Exception as error:
-            log.info("a preview was not shown: %s", error, extra={"turn": self._reply.turn_id})
+            self._failed(f"{error}")
         return self._link.platform.edit_interval
+
+    def _failed(self, reason: str) -> None:
+        """Note why a preview was not shown; the same reason once a turn."""
+        if reason != self._failure:
+            self._failure = reason
+            log.info("a preview was not shown: %s", reason, extra={"turn": self._reply.turn_id})
 
     def _message(self, outbound_id: str, text: str) -> Outbound:
         return Outbound(

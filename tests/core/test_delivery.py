@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -657,6 +658,27 @@ def test_a_preview_that_fails_costs_nothing_but_itself(tmp_path: Path, result: R
             await platform.say("go")
             assert await platform.next_text() == "one two"
         assert platform.texts() == ["one two"]
+
+    run(scenario(), speed=HASTY)
+
+
+def test_the_log_says_once_a_turn_why_no_preview_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hermes_core.previews")
+
+    async def scenario() -> None:
+        async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
+            for number in range(1, 4):
+                yield Text(f"{number} ")
+                await until(lambda count=number: len(platform.attempts) >= count)
+
+        platform = ScriptedPlatform(edit=True, edit_interval=1)
+        platform.results.extend([SendFailed("nobody is there")] * 3)
+        async with gateway(tmp_path, platform, ScriptedAgent(slowly)):
+            await platform.say("go")
+            assert await platform.next_text() == "1 2 3 "
+        assert len(caplog.records) == 1
 
     run(scenario(), speed=HASTY)
 
