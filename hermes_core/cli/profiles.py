@@ -155,16 +155,25 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
 
 
 def _make(home: Home, name: str, config: str, secrets: str) -> None:
+    """Make a profile, or nothing at all."""
+    import shutil
+
     from hermes_core.files import write_atomic
     from hermes_core.profiles import check_profile_name, existing_profiles, identify
+    from hermes_core.supervision.trouble import cannot
 
     check_profile_name(name)
     if name in existing_profiles(home):
         raise ConfigError(f"there is a profile {name} already", remedy="hermes profiles list")
-    home.ensure(name)
-    identify(home.config_dir(name), home.state_dir(name))
-    write_atomic(home.secrets_file(name), secrets.encode())
-    write_atomic(home.config_file(name), config.encode())
+    try:
+        home.ensure(name)
+        identify(home.config_dir(name), home.state_dir(name))
+        write_atomic(home.secrets_file(name), secrets.encode())
+        write_atomic(home.config_file(name), config.encode())
+    except OSError as error:
+        for directory in (home.config_dir(name), home.state_dir(name)):
+            shutil.rmtree(directory, ignore_errors=True)
+        raise cannot("make the profile", home.config_dir(name), error) from error
 
 
 def _hint(home: Home, name: str) -> None:
