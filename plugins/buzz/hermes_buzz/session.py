@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -156,7 +157,7 @@ class Session:
         except TimeoutError:
             raise ConnectionDown("the relay does not answer in time", where=url) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionDown(f"cannot connect: {error}", where=url) from None
+            raise ConnectionDown(f"cannot connect: {_cause(error)}", where=url) from None
         return Connection(
             socket,
             url=url,
@@ -212,3 +213,11 @@ def _owner(settings: BuzzSettings, me: str) -> ownership.OwnerTag | None:
 def _report(task: asyncio.Task[None], lost: Callable[[Exception], None]) -> None:
     if not task.cancelled() and isinstance(error := task.exception(), Exception):
         lost(error)
+
+
+def _cause(error: Exception) -> str:
+    """Why a connection could not be made, without the client's own words around it."""
+    cause = getattr(error, "os_error", None)
+    if isinstance(cause, ConnectionError) and cause.errno:
+        return os.strerror(cause.errno).lower()
+    return str(cause or error)

@@ -1,19 +1,28 @@
 """``python -m hermes_buzz.testing``: a relay to try Hermes on, and you on it.
 
 Prints the settings to put into ``config.toml``; then every line you type is a direct message to the
-bot, and what it says is printed. Nothing outlives the program but the bot's key.
+bot, and what it says is printed. Address and people are the same every time, so that the settings
+still fit tomorrow; what was said is forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 from hermes_buzz.testing.people import Person
 from hermes_buzz.testing.relay import BuzzRelay
 
 KEY_FILE = Path("buzz-bot.nsec").absolute()
+PORT = 4869
+BEFORE = """\
+# For the settings file: `hermes paths` says where it is. Then `hermes run` in another terminal.
+"""
+AFTER = """\
+# Each line that you type here is a direct message to the bot. Ctrl-C or an empty line ends this.
+"""
 
 
 async def _lines() -> asyncio.StreamReader:
@@ -32,12 +41,12 @@ async def _print_answers(relay: BuzzRelay, bot: Person) -> None:
 
 
 async def _main(bot: Person) -> None:
-    you = Person("you")
-    async with BuzzRelay() as relay:
+    you = Person("you", sha256(f"you, {bot.nsec}".encode()).hexdigest())
+    async with BuzzRelay(port=PORT) as relay:
         chat = relay.channel("", you, bot, kind="dm")
         sys.stdout.write(
-            f'[platforms.buzz]\nrelay_url = "{relay.url}"\n'
-            f'private_key = "file:{KEY_FILE}"\nallowed_users = ["{you.npub}"]\n\n'
+            f'{BEFORE}[platforms.buzz]\nrelay_url = "{relay.url}"\n'
+            f'private_key = "file:{KEY_FILE}"\nallowed_users = ["{you.npub}"]\n{AFTER}\n'
         )
         sys.stdout.flush()
         printing = asyncio.create_task(_print_answers(relay, bot))
@@ -59,6 +68,8 @@ def main() -> None:
         asyncio.run(_main(bot))
     except KeyboardInterrupt:
         return
+    except OSError as error:
+        sys.exit(f"port {PORT} of this machine is not to be had: {error.strerror or error}")
 
 
 if __name__ == "__main__":

@@ -31,14 +31,17 @@ class Room:
 
 
 class BuzzRelay:
-    """A relay on a free port. `faults` is what it does to its clients.
+    """A relay on `port`, a free one for 0. `faults` is what it does to its clients.
 
     With ``proactive=False`` it is the bare LocalRelay, without a front: authentication is asked for
     at the first request, as NIP-42 allows, and there is nothing over HTTP. `wall` is its clock.
     """
 
-    def __init__(self, *, proactive: bool = True, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, *, proactive: bool = True, wall: Callable[[], float] = time.time, port: int = 0
+    ) -> None:
         self.proactive = proactive
+        self.port = port
         self.wall = wall
         self.faults = Faults()
         self.rooms: dict[str, Room] = {}
@@ -75,8 +78,12 @@ class BuzzRelay:
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        try:
+            await site.start()
+        except OSError:
+            await self._close()
+            raise
         port = self._runner.addresses[0][1]
         self.url = f"ws://127.0.0.1:{port}" if self.proactive else self.upstream
         self.http_url = f"http://127.0.0.1:{port}"
@@ -88,6 +95,9 @@ class BuzzRelay:
         await asyncio.wait({self._watch})
         for client in list(self.clients):
             client.cut()
+        await self._close()
+
+    async def _close(self) -> None:
         await self._runner.cleanup()
         await self.http.close()
         self._local.shutdown()
