@@ -201,11 +201,16 @@ class Converter:
         try:
             return msgspec.convert(found, kind, dec_hook=self._decode_hook)
         except msgspec.ValidationError as error:
+            known = len(self.faults)
+            if get_origin(kind) is Annotated and isinstance(found, list):
+                self.value(get_args(kind)[0], found, path)  # the items that are wrong
+            if len(self.faults) > known:
+                return None
             hint = ""
             if get_origin(kind) is Literal and isinstance(found, str):
                 hint = did_you_mean(found, [str(choice) for choice in get_args(kind)])
                 hint = hint if hint.startswith("did") else ""
-            if isinstance(found, (dict, list)):
+            if isinstance(found, (dict, list)) and " - at `" in str(error):
                 self.fault(path, problem=shown(str(error)))
             else:
                 self._expected(path, describe_type(kind), found, hint)
@@ -275,6 +280,8 @@ def describe_value(value: object) -> str:
     if isinstance(value, str):
         cut = value if len(value) <= _SHOWN_LENGTH else value[:_SHOWN_LENGTH] + "…"
         return f'"{shown(cut)}"'
+    if value == []:
+        return "an empty list"
     return kind_of_value(value)
 
 

@@ -48,7 +48,7 @@ class LocalAdapter(Adapter[NoSettings]):
 
 
 class CommandSettings(Settings):
-    argv: tuple[str, ...]
+    argv: Annotated[tuple[str, ...], Meta(min_length=1)]
     timeout: Duration = Duration(60)
 
 

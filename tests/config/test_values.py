@@ -109,6 +109,19 @@ def test_the_agent_in_use_needs_its_required_keys(refused: Refused) -> None:
     assert "missing" in fault.problem
 
 
+@pytest.mark.parametrize(
+    ("argv", "key", "problem"),
+    [
+        ("[]", "agent.command.argv", "texts, at least 1 long, found an empty list"),
+        ('["x", 3]', "agent.command.argv[1]", "expected a text, found the number 3"),
+    ],
+)
+def test_a_list_of_a_certain_length(refused: Refused, argv: str, key: str, problem: str) -> None:
+    (fault,) = refused(f"[agent]\nuse = 'command'\ncommand.argv = {argv}\n").faults
+    assert fault.key == key
+    assert problem in str(fault)
+
+
 def test_an_agent_not_in_use_may_lack_them(load: Load) -> None:
     assert "command" not in load("").agent.tables
 

@@ -671,7 +671,10 @@ def test_the_log_says_once_a_turn_why_no_preview_is_shown(
         async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
             for number in range(1, 4):
                 yield Text(f"{number} ")
-                await until(lambda count=number: len(platform.attempts) >= count)
+                await until(partial(attempted, number))
+
+        def attempted(count: int) -> bool:
+            return len(platform.attempts) >= count
 
         platform = ScriptedPlatform(edit=True, edit_interval=1)
         platform.results.extend([SendFailed("nobody is there")] * 3)
