@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from hermes_core.config import Declarations, ProfileSettings, load_profile
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, HermesError
 from hermes_core.profiles import ProfileSecrets
 from hermes_core.reload import Plan, make_plan, watch
 from tests.config.support import Load
@@ -109,9 +109,9 @@ class Follower:
     def __init__(self, path: Path, load: Callable[[], ProfileSettings]) -> None:
         self.path = path
         self.load = load
-        self.reports: asyncio.Queue[Plan | ConfigError] = asyncio.Queue()
+        self.reports: asyncio.Queue[Plan | HermesError] = asyncio.Queue()
 
-    async def next(self) -> Plan | ConfigError:
+    async def next(self) -> Plan | HermesError:
         async with asyncio.timeout(PATIENCE):
             return await self.reports.get()
 

@@ -310,7 +310,7 @@ def test_the_memory_of_finished_sessions_goes(tmp_path: Path) -> None:
                     for number in range(count):
                         await platform.say(f"{number} " + "x" * 50_000, chat=f"c{number}")
                         await platform.next_text()
-                        platform.sent.clear(); platform.attempts.clear(); platform._read = 0; agent.runs.clear()
+                        platform.forget(); agent.runs.clear()
                 await talk(50)
                 before = figures().anonymous
                 await talk(1000)
