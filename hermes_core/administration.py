@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_core.authorization import Admitted, Check, Gate
 from hermes_core.delivery import Reply
 from hermes_core.errors import ControlError
 from hermes_core.messages import Address, ChatKind, Inbound, Message, Sender
+from hermes_core.names import DEFAULT_PROFILE
 from hermes_core.pairing import address_of, listing
 from hermes_core.policy import AccessList
 from hermes_core.sessions import session_key
 
 if TYPE_CHECKING:
-    from hermes_core.gateway import Gateway
     from hermes_core.platforms import Channel
     from hermes_core.served import ServedProfile
 
@@ -61,10 +61,24 @@ def imagined(wanted: Mapping[str, object], account: str) -> Message:
     )
 
 
+class Host(Protocol):
+    """The gateway, as these commands see it."""
+
+    def profile(self, name: object) -> ServedProfile:
+        """The profile of that name. Raises ControlError, saying why, when it is not served."""
+
+    async def look_again(self, name: str) -> bool:
+        """Look at the files of a profile at once. False when the settings do not name it."""
+
+    async def leave(self, name: str, reason: str) -> bool:
+        """Drain a profile and do not serve it until it is asked for. False when it was not
+        served. Raises ControlError for the default profile."""
+
+
 class Administration:
     """The handlers. Each answers for one profile, which the request names."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Host) -> None:
         self._gateway = gateway
         self.verbs = {
             "auth.explain": self._explain,
@@ -76,12 +90,7 @@ class Administration:
         }
 
     def _profile(self, channel: Channel) -> ServedProfile:
-        name = str(channel.parameters.get("profile", "default"))
-        profile = self._gateway.profiles.get(name)
-        if profile is None:
-            reason = self._gateway.unserved.get(name, "`[gateway] profiles` does not name it")
-            raise ControlError(f"this gateway does not serve the profile {name!r}: {reason}")
-        return profile
+        return self._gateway.profile(channel.parameters.get("profile", DEFAULT_PROFILE))
 
     async def _explain(self, channel: Channel) -> Mapping[str, object]:
         profile = self._profile(channel)

@@ -184,6 +184,14 @@ class Gateway:
     def scopes(self) -> list[ProfileScope]:
         return [profile.scope for profile in self.profiles.values()]
 
+    def profile(self, name: object) -> ServedProfile:
+        """The profile of that name. Raises ControlError, saying why, when it is not served."""
+        profile = self.profiles.get(str(name))
+        if profile is None:
+            reason = self.unserved.get(str(name), "`[gateway] profiles` does not name it")
+            raise ControlError(f"this gateway does not serve the profile {name!r}: {reason}")
+        return profile
+
     async def begin(self, scope: ProfileScope) -> ServedProfile:
         """Serve one more profile. Raises HermesError: it is not served."""
         profile = self._serve(scope)
@@ -344,29 +352,24 @@ class Gateway:
     async def _service(self, channel: Channel) -> Mapping[str, object]:
         """Hand a request to a service of a plugin: {profile, name, request}."""
         wanted = channel.parameters
-        profile = self._profile(wanted)
+        profile = self.profile(wanted.get("profile", DEFAULT_PROFILE))
         request = wanted.get("request")
         return await profile.services.request(
             str(wanted.get("name")), request if isinstance(request, dict) else {}
         )
 
-    def _profile(self, wanted: Mapping[str, object]) -> ServedProfile:
-        name = str(wanted.get("profile", "default"))
-        profile = self.profiles.get(name)
-        if profile is None:
-            raise ControlError(f"this gateway does not serve the profile {name!r}")
-        return profile
-
     async def _repair(self, channel: Channel) -> Mapping[str, object]:
         """Make a change by hand: {profile, what, action, rows}."""
         wanted = channel.parameters
-        done = await self._profile(wanted).repair(Change.parse(wanted))
+        done = await self.profile(wanted.get("profile", DEFAULT_PROFILE)).repair(
+            Change.parse(wanted)
+        )
         return {"rows": list(done.rows)}
 
     async def _attach(self, channel: Channel) -> Mapping[str, object] | None:
         """Hand a local client over to an adapter, until it leaves."""
         wanted = channel.parameters
-        profile = self._profile(wanted)
+        profile = self.profile(wanted.get("profile", DEFAULT_PROFILE))
         platform, account = str(wanted.get("platform")), str(wanted.get("account", "default"))
         key = platform if account == "default" else f"{platform}.{account}"
         found = profile.accounts.get(key)

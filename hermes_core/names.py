@@ -1,4 +1,4 @@
-"""Names that become parts of paths, keys and commands: what they may look like."""
+"""Names that become parts of paths, keys and lists: what they may look like."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def account_name_problem(name: str) -> str:
     """Why `name` cannot name an account, empty when it can."""
     problem = _name_problem(name)
     return f'"{shown(name[:80])}" cannot name an account: {problem}' if problem else ""
+
+
+def is_user_name(entry: str) -> bool:
+    """Whether an entry of a list is a name, which only the platform can turn into a stable id."""
+    return entry.startswith("@")
 
 
 def _name_problem(name: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hermes_core.messages import Action, Address, Edited, Inbound, Message
+from hermes_core.names import is_user_name
 
 if TYPE_CHECKING:
     from hermes_core.config import AccountSettings
@@ -168,15 +169,10 @@ class _Ids:
         try:
             return self._normalize(entry)
         except ValueError:
-            if not is_name(entry):
+            if not is_user_name(entry):
                 raise
         found = self._resolved.get(entry)
         if found is None:
             self.unresolved.add(entry)
             return ""
         return self._normalize(found)
-
-
-def is_name(entry: str) -> bool:
-    """Whether an entry of a list is a name, which only the platform can turn into a stable id."""
-    return entry.startswith("@")

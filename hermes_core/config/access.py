@@ -10,7 +10,7 @@ from hermes_core.config.convert import Converter, describe_value
 from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import ACCESS_KEYS, AccountKeys
 from hermes_core.files import shown
-from hermes_core.policy import is_name
+from hermes_core.names import is_user_name
 
 if TYPE_CHECKING:
     from hermes_core.platforms import Platform
@@ -54,7 +54,7 @@ class _Checker:
             if not isinstance(entry, str):
                 continue  # reported with its type
             problem = _entry_problem(entry)
-            if not problem and normalize is not None and not (resolves and is_name(entry)):
+            if not problem and normalize is not None and not (resolves and is_user_name(entry)):
                 problem = _normalized_problem(entry, normalize, self.platform.name)
             if problem:
                 self.converter.fault((*path, index), problem=problem)
