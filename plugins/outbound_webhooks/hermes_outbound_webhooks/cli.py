@@ -32,7 +32,10 @@ def webhooks() -> None:
 @json_option
 @click.pass_obj
 def list_targets(invocation: Invocation, json: bool) -> None:
-    """List the targets: signed, UNSIGNED or REFUSED, and how each fares in a running gateway."""
+    """List the targets and how they fare.
+
+    SIGNING is signed, UNSIGNED or REFUSED; GATEWAY is what a running gateway says.
+    """
     found = _targets(invocation)
     running = _ask(invocation, {"do": "status"}, needed=False).get("targets", {})
     rows = [
@@ -59,7 +62,10 @@ def list_targets(invocation: Invocation, json: bool) -> None:
 @json_option
 @click.pass_obj
 def test(invocation: Invocation, name: str, json: bool) -> None:
-    """Send the event `test` to the target NAME now, and say what came of it."""
+    """Send the event `test` to NAME now.
+
+    Says what came of it.
+    """
     import asyncio
 
     scope = _scope(invocation)
