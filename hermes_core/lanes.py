@@ -321,17 +321,17 @@ class Lanes:
                 await self._open.wait()
                 while lane.first:
                     await asyncio.wait([lane.first.pop()])
-                async with self._slots:
-                    if not self.may_start():
-                        break
-                    if not self._open.is_set():
-                        continue  # a pause has begun while it waited for its slot
-                    try:
+                try:
+                    async with self._slots:
+                        if not self.may_start():
+                            break
+                        if not self._open.is_set():
+                            continue  # a pause has begun while it waited for its slot
                         ended = await self._run_next(lane)
-                    except Exception:
-                        log.exception("a turn broke", extra={"session": lane.session_key})
-                        await asyncio.sleep(RETRY_PAUSE)
-                        continue
+                except Exception:
+                    log.exception("a turn broke", extra={"session": lane.session_key})
+                    await asyncio.sleep(RETRY_PAUSE)
+                    continue
                 if lane.joins == joins:
                     lane.seen = mark if ended is None else ended
         finally:

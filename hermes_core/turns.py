@@ -133,16 +133,22 @@ class Turns:
         """End a turn that no agent answered. A fault is told to the person, a lost grant is not."""
         rows: list[outbox.NewRow] = []
         if state == "failed":
-            event = decode_inbound(taken.rows[0].payload)
-            answers = tuple(row.event_id for row in taken.rows)
-            reply = Reply(event.address, taken.session_key, taken.turn_id, answers=answers)
-            rows = self._delivery.compose(reply, FAILED, "error")
+            try:
+                rows = self._notice(taken)
+            except Exception:  # the message cannot be read, or the platform cannot measure a text
+                log.exception("nobody can be told", extra={"session": taken.session_key})
         ending = turns.Ending(state, reason, self._wall(), (), rows, claim_first=False)
         self.counts[state] += 1
         await self._store.persist(
             lambda tx: turns.finish(tx, taken, ending),
             lambda ended: self._delivery.appended(ended.appended),
         )
+
+    def _notice(self, taken: turns.Taken) -> list[outbox.NewRow]:
+        event = decode_inbound(taken.rows[0].payload)
+        answers = tuple(row.event_id for row in taken.rows)
+        reply = Reply(event.address, taken.session_key, taken.turn_id, answers=answers)
+        return self._delivery.compose(reply, FAILED, "error")
 
     def _took(self, taken: turns.Taken | turns.Barrier | None) -> None:
         if isinstance(taken, turns.Taken):

@@ -12,8 +12,9 @@ import pytest
 
 from hermes_core import Accepted, Address, AgentEvent, Final, Sender, Text, Turn
 from hermes_core.gateway import Gateway
+from hermes_core.store import Tx
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-from tests.core.support import HASTY, JUDGED, Judge, rows, run, until
+from tests.core.support import HASTY, JUDGED, Judge, rows, run, store_of, until
 
 FAST = '[gateway]\ndurability = "normal"\n'
 """For tests with many turns: nothing here depends on the power supply."""
@@ -426,3 +427,48 @@ def test_an_agent_that_ends_by_itself_when_it_is_stopped_has_not_answered(tmp_pa
         assert len(platform.sent) == 2
 
     run(scenario())
+
+
+def unreadable(tx: Tx) -> None:
+    tx.execute("UPDATE inbox SET payload = x'00' WHERE state = 'waiting'")
+
+
+def test_a_session_that_cannot_go_on_takes_no_place_from_others(tmp_path: Path) -> None:
+    config = "[gateway]\nmax_running_turns = 1\n"
+
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent, config=config) as running:
+            running.drain.begin("somebody", 60)
+            await platform.say("hello", chat="odd")
+            await store_of(running).write(unreadable)
+            running.drain.end()
+            began = asyncio.get_running_loop().time()
+            for number in map(str, range(20)):
+                await platform.say(number)
+                await until(lambda number=number: number in platform.texts("c1"))  # type: ignore[misc]
+            assert asyncio.get_running_loop().time() - began < 10
+
+    run(scenario())
+
+
+def test_a_turn_whose_message_cannot_be_read_any_more_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        gate = agent.gate("first")
+        async with gateway(tmp_path, platform, agent) as running:
+            await platform.say("first")
+            await agent.started(1)
+            await platform.say("second")
+            await store_of(running).write(unreadable)
+            gate.set()
+            await idle(running)
+            await platform.say("third")
+            await until(lambda: "third" in platform.texts())
+
+    run(scenario(), speed=HASTY)
+    assert [state for (state,) in rows(tmp_path, "SELECT state FROM turn ORDER BY started_at")] == [
+        "answered",
+        "failed",
+        "answered",
+    ]
