@@ -314,6 +314,14 @@ class Account:
     async def _connect(self, reconnect: bool) -> str:
         """Connect. Returns the account's own user id, in the form in which senders are compared."""
         own_id = await self._calls.call(specs.connect, is_reconnect=reconnect)
+        try:
+            return self._claimed(own_id)
+        except BaseException:
+            await self._disconnect()
+            raise
+
+    def _claimed(self, own_id: str) -> str:
+        """The account's own user id in that form, which no other account uses."""
         if not own_id:
             return ""
         try:
@@ -321,11 +329,7 @@ class Account:
         except ValueError as error:
             raise PluginError(f"connect returned no user id: {error}", where=self.name) from error
         if not self.platform.implicit:
-            try:
-                self._identity.claim(self.platform.name, own_id)
-            except BaseException:
-                await self._disconnect()
-                raise
+            self._identity.claim(self.platform.name, own_id)
         return own_id
 
     async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> None:

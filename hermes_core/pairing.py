@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hermes_core.errors import ControlError
 from hermes_core.messages import Address, Inbound, Message, encode
 from hermes_core.store import pairings
@@ -101,18 +103,27 @@ class PairingBook:
     async def approve(self, account: str, code: str) -> pairings.Request:
         """Let the sender in who was given this code. Raises ControlError when there is none."""
         now = self._wall()
-        found = await self._store.write(lambda tx: approve(tx, account, code, now))
+
+        def committed(found: pairings.Request | str) -> None:
+            if not isinstance(found, str):
+                self._granted.add((found.account, found.sender_id))
+
+        found = await self._store.write(lambda tx: approve(tx, account, code, now), committed)
         if isinstance(found, str):
             raise ControlError(found, where=account)
-        self._granted.add((found.account, found.sender_id))
         return found
 
     async def revoke(self, account: str, sender_id: str) -> bool:
         """Take back an approval, or a code. False when there is none. In force at once."""
-        gone = await self._store.write(lambda tx: pairings.revoke(tx, account, sender_id))
-        self._granted.discard((account, sender_id))
-        self._asked.pop((account, sender_id), None)
-        return gone
+        key = (account, sender_id)
+
+        def committed(_: bool) -> None:
+            self._granted.discard(key)
+            self._asked.pop(key, None)
+
+        return await self._store.write(
+            lambda tx: pairings.revoke(tx, account, sender_id), committed
+        )
 
 
 def approve(tx: Tx, account: str, code: str, now: float) -> pairings.Request | str:
@@ -144,8 +155,6 @@ def listing(tx: Tx, now: float) -> dict[str, list[dict[str, object]]]:
 
 def address_of(request: pairings.Request) -> Address:
     """Where the sender of a request is."""
-    import msgspec
-
     return msgspec.json.decode(request.address, type=Address)
 
 

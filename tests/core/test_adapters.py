@@ -200,3 +200,45 @@ def test_an_account_knows_itself_in_whatever_form_the_network_names_it(tmp_path:
         assert len(agent.runs) == 1
 
     run(scenario())
+
+
+class _Nameless(Adapter[Settings]):
+    """Connects, and then says that it is somebody whose id can be none."""
+
+    calls: list[str]
+
+    @hookimpl
+    async def connect(self, is_reconnect: bool) -> str:
+        self.calls.append("connect")
+        return "odd"
+
+    @hookimpl
+    async def disconnect(self) -> None:
+        self.calls.append("disconnect")
+
+    @hookimpl
+    async def send(self, message: Outbound) -> Receipt:
+        raise NotImplementedError
+
+    @staticmethod
+    @hookimpl
+    def normalize_user_id(user_id: str) -> str:
+        raise LookupError(user_id)
+
+
+def test_an_account_whose_own_id_is_none_is_disconnected_before_it_connects_again(
+    tmp_path: Path,
+) -> None:
+    class Nameless:
+        @hookimpl
+        def platforms(self) -> list[Platform]:
+            return [Platform("nameless", _Nameless, Settings, max_length=100, implicit=True)]
+
+    async def scenario() -> None:
+        calls: list[str] = []
+        _Nameless.calls = calls
+        async with gateway(tmp_path, Nameless(), ScriptedAgent()):
+            await until(lambda: len(calls) >= 4)
+        assert calls[:4] == ["connect", "disconnect"] * 2
+
+    run(scenario(), speed=HASTY)
