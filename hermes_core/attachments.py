@@ -14,7 +14,7 @@ import logging
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -40,7 +40,6 @@ _MAX_EARLY = 1000
 """Messages whose files are fetched before their turn comes; the others are fetched then."""
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}", re.ASCII)
 
-Fetch = Callable[[Attachment, BinaryIO, int], Awaitable[None]]
 Spawn = Callable[[Coroutine[object, object, None], str], "asyncio.Task[None]"]
 Key = tuple[str, str, str]
 

@@ -416,9 +416,8 @@ async def hosted(
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process, as long as the context lasts; drained when it is left.
 
-    `extra`, `installed`, `disabled` and `redactor` are those of `startup.prepare`, `settle` is the
-    one of `Gateway`. `runs` is how
-    this process is named to others that want the home.
+    `extra`, `installed`, `disabled` and `redactor` are those of `startup.prepare`, `settle` and
+    `wall` are those of `Gateway`. `runs` is how this process is named to others that want the home.
 
     Raises HomeLocked when another process is the gateway of `home`, ConfigError, StoreError.
     """

@@ -1,6 +1,6 @@
 """What a platform author writes: a `Platform` that declares, and an `Adapter` that speaks.
 
-See `hookspecs.py` for the adapter hooks and `docs/adapters.md` for the manual.
+See `hookspecs.py` for the adapter hooks and `docs/plugins.md` for the manual.
 """
 
 from __future__ import annotations

@@ -118,6 +118,8 @@ class Context:
         self._durable = durable
         self.follows = False
         self._sections = frozenset(sections)
+        self._known: frozenset[str] = frozenset()
+        self._redactor = Redactor()
 
     def section(self, name: str, kind: type[SettingsT]) -> SettingsT:
         found = self._found(name)
@@ -155,7 +157,7 @@ class Context:
     def redact(self, text: str) -> str:
         secrets = self.scope.secrets
         values = secrets.values() if isinstance(secrets, ProfileSecrets) else frozenset()
-        if values != getattr(self, "_known", None):
+        if values != self._known:
             self._known, self._redactor = values, Redactor(values)
         return self._redactor(text)
 

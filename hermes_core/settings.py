@@ -1,5 +1,4 @@
-"""The types that settings are made of. A plugin subclasses `Settings`; `config.py` fills them
-in."""
+"""The types that settings are made of. A plugin subclasses `Settings`; `config` fills them in."""
 
 from __future__ import annotations
 
@@ -134,7 +133,7 @@ class TableArray(NamedTuple):
 
 
 def decode_hook(expected: type[Any], value: object) -> object:
-    """Conversion of the types that msgspec does not know. Secrets are resolved by `config.py`."""
+    """Conversion of the types that msgspec does not know. Secrets are resolved by `config`."""
     if expected is Duration:
         return Duration.parse(value)
     if expected is SecretText and isinstance(value, str):

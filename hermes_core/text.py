@@ -1,14 +1,13 @@
-"""Text from outside, made safe to store, and text going out, cut to what a platform takes."""
+"""Text from outside, made safe to store."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from hermes_core.messages import Inbound, decode_inbound, encode
+from hermes_core.messages import Inbound, encode
 
-T = TypeVar("T")
 REPLACEMENT = "\ufffd"
 
 
@@ -39,11 +38,6 @@ def encode_clean(event: Inbound) -> bytes:
     if b"\\u0000" not in payload:
         return payload
     return encode(_cleaned(msgspec.to_builtins(event)))
-
-
-def cleaned(event: Inbound) -> Inbound:
-    """`event` as it reads once it was stored."""
-    return decode_inbound(encode_clean(event))
 
 
 def _cleaned(value: Any) -> Any:

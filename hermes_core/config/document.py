@@ -106,14 +106,6 @@ class Document:
             hint=hint,
         )
 
-    def environment_names(self) -> frozenset[str]:
-        """The NAME of every ``env:NAME`` in the file, wherever it stands."""
-        return frozenset(
-            value.removeprefix("env:")
-            for _, value in _leaves(self.data, ())
-            if isinstance(value, str) and value.startswith("env:")
-        )
-
 
 def read_document(path: Path) -> Document:
     """Read the settings file at `path`; one that is not there is empty. Raises ConfigError."""

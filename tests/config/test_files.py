@@ -221,13 +221,6 @@ def test_reading_makes_nothing(tmp_path: Path, declarations: Declarations) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_of_the_environment_are_found_wherever_they_stand(config_file: Path) -> None:
-    config_file.write_text(
-        'a = "env:ONE"\n[b.c]\nd = ["env:TWO", "file:x"]\n[[e]]\nf = "env:ONE"\n'
-    )
-    assert read_document(config_file).environment_names() == {"ONE", "TWO"}
-
-
 def test_a_file_that_cannot_be_read_names_itself(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_document(tmp_path)
