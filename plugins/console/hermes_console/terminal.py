@@ -98,7 +98,9 @@ class Terminal:
                     self._screen.written(happening)
                 case Lost():
                     self._lost = True
-                    self._screen.note("the gateway does not answer; waiting for it, or for a new `hermes run`")
+                    self._screen.note(
+                        "the gateway does not answer; waiting for it, or for a new `hermes run`"
+                    )
                 case Delayed(reason=reason):
                     self._screen.note(f"the gateway takes nothing in, waiting for it: {reason}")
                 case Attached():
