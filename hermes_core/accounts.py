@@ -53,10 +53,11 @@ class Accounts:
 
         What is to be sent by it waits until the new one is connected.
         """
-        task = self._tasks.pop(name, None)
-        if task is not None:
+        while (task := self._tasks.get(name)) is not None:
             task.cancel()
             await asyncio.wait([task])
+            if self._tasks.get(name) is task:  # until here nobody connects the old one again
+                del self._tasks[name]
         if account is None:
             self._accounts.pop(name, None)
         else:

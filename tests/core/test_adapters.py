@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,10 +27,11 @@ from hermes_core import (
     Settings,
     hookimpl,
 )
+from hermes_core.accounts import Accounts
 from hermes_core.gateway import Gateway
 from hermes_core.messages import Address
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-from tests.core.support import HASTY, run, until
+from tests.core.support import HASTY, run, settle, until
 
 
 def state(running: Gateway, name: str = "scripted") -> Any:
@@ -242,3 +245,53 @@ def test_an_account_whose_own_id_is_none_is_disconnected_before_it_connects_agai
         assert calls[:4] == ["connect", "disconnect"] * 2
 
     run(scenario(), speed=HASTY)
+
+
+class _Kept:
+    """An account that takes its time to disconnect."""
+
+    name = "line"
+    scope = SimpleNamespace(name="default")
+
+    def __init__(self, running: list[_Kept], leave: asyncio.Event) -> None:
+        self.running = running
+        self.leave = leave
+
+    async def run(self) -> None:
+        self.running.append(self)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.leave.wait()
+            self.running.remove(self)
+
+
+def test_an_account_that_is_being_replaced_is_not_connected_again_meanwhile() -> None:
+    async def scenario() -> None:
+        running: list[_Kept] = []
+        leave = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+
+        def spawn(work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+            tasks.append(asyncio.create_task(work, name=name))
+            return tasks[-1]
+
+        accounts = Accounts(spawn)
+        old: Any = _Kept(running, leave)
+        new: Any = _Kept(running, leave)
+        accounts.add(old)
+        accounts.connect()
+        await settle()
+        replacing = asyncio.create_task(accounts.replace("line", new))
+        await settle()
+        accounts.connect()  # other settings have changed at the same time
+        leave.set()
+        await replacing
+        accounts.connect()
+        await settle()
+        assert running == [new]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run(scenario())
