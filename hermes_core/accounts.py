@@ -58,9 +58,10 @@ class Accounts:
             await asyncio.wait([task])
             if self._tasks.get(name) is task:  # until here nobody connects the old one again
                 del self._tasks[name]
-        if account is None:
-            self._accounts.pop(name, None)
-        else:
+        old = self._accounts.pop(name, None)
+        if account is not None:
+            if old is not None:
+                account.budget = old.budget  # the platform still wants the pauses it asked for
             self.add(account)
 
     def __iter__(self) -> Iterator[Account]:

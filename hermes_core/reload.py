@@ -30,8 +30,6 @@ POLL = 15.0
 """Seconds after which the files are looked at even though no change was reported."""
 
 _LIVE_GATEWAY = ("max_running_turns", "max_waiting", "shutdown_grace", "start_grace")
-_RUNNING_ACCOUNT = ("settings", "enabled")
-"""What an adapter was built from. Everything else about an account is read at each message."""
 
 FileState: TypeAlias = tuple[int, int, int, str]
 """Time of change, size, file number, digest of the content."""
@@ -79,7 +77,8 @@ def make_plan(old: ProfileSettings, new: ProfileSettings) -> Plan:
     after = {account.name: account for account in new.accounts}
     for name in dict.fromkeys((*before, *after)):
         changed = _changed_account(before.get(name), after.get(name))
-        if changed is None or any(key in _RUNNING_ACCOUNT for key in changed):
+        # An adapter was built from its plugin's settings. All else is read at each message.
+        if changed is None or "settings" in changed:
             restart_accounts.append(name)
         else:
             apply += [f"platforms.{name}.{key}" for key in changed]

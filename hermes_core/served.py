@@ -158,8 +158,7 @@ class ServedProfile:
             wall=wall,
         )
         for account in settings.accounts:
-            if account.enabled:
-                self.accounts.add(self._build(account))
+            self.accounts.add(self._build(account))
         self._require_agent(settings.agent.use)
 
     async def start(self, blocked: str = "") -> None:

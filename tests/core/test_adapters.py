@@ -28,6 +28,7 @@ from hermes_core import (
     hookimpl,
 )
 from hermes_core.accounts import Accounts
+from hermes_core.budget import Budget
 from hermes_core.gateway import Gateway
 from hermes_core.messages import Address
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
@@ -256,6 +257,7 @@ class _Kept:
     def __init__(self, running: list[_Kept], leave: asyncio.Event) -> None:
         self.running = running
         self.leave = leave
+        self.budget = Budget()
 
     async def run(self) -> None:
         self.running.append(self)
@@ -266,7 +268,7 @@ class _Kept:
             self.running.remove(self)
 
 
-def test_an_account_that_is_being_replaced_is_not_connected_again_meanwhile() -> None:
+def test_an_account_is_replaced_once_and_keeps_its_pace() -> None:
     async def scenario() -> None:
         running: list[_Kept] = []
         leave = asyncio.Event()
@@ -282,6 +284,7 @@ def test_an_account_that_is_being_replaced_is_not_connected_again_meanwhile() ->
         accounts.add(old)
         accounts.connect()
         await settle()
+        old.budget.pause("c1", 60.0)
         replacing = asyncio.create_task(accounts.replace("line", new))
         await settle()
         accounts.connect()  # other settings have changed at the same time
@@ -290,6 +293,7 @@ def test_an_account_that_is_being_replaced_is_not_connected_again_meanwhile() ->
         accounts.connect()
         await settle()
         assert running == [new]
+        assert new.budget.delay("c1", 0.0) == 60.0
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
