@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -51,7 +52,8 @@ class Background:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         if error is None and self._error is not None:
             raise self._error
@@ -65,8 +67,12 @@ class Background:
         asyncio.run_coroutine_threadsafe(self._client.cancel(), self._loop)
 
     def check(self) -> None:
-        """Raise what ended the client, if something did."""
-        if self._running.done():
+        """Raise what ended the client, if something did. Not for the loop's own thread."""
+        if self._running.cancelled():  # with the gateway that lived here, and the thread ends too
+            self._thread.join()
+            if self._error is not None:
+                raise self._error
+        elif self._running.done():
             self._running.result()
 
     def _run(self) -> None:
@@ -95,7 +101,7 @@ class Background:
         try:
             await asyncio.wait({asking, self._running}, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                self.check()
+                self._running.result()
             return await asking
         finally:
             asking.cancel()

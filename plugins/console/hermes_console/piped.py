@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import sys
 from collections.abc import Iterable
 from typing import TextIO
@@ -65,6 +66,9 @@ def _answer(background: Background, text: str) -> Reply:
     asking = background.ask(text)
     try:
         return asking.result()
+    except concurrent.futures.CancelledError:
+        background.check()  # says why
+        raise
     except KeyboardInterrupt:
         background.cancel()
         raise

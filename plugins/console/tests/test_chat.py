@@ -169,6 +169,47 @@ def test_the_answer_survives_the_death_of_the_gateway(hermes: Hermes) -> None:
     assert hermes.transcript() == [("user", "slow 2 hello again"), ("assistant", "hello again")]
 
 
+def test_chats_that_start_at_once_are_all_answered(hermes: Hermes) -> None:
+    chats = [hermes.start("chat", "-m", f"slow 1 hello {number}") for number in range(3)]
+    for number, chat in enumerate(chats):
+        out, _ = chat.communicate(timeout=LIMIT)
+        assert (chat.returncode, out) == (0, f"hello {number}\n")
+
+
+def test_a_chat_takes_the_place_of_the_chat_that_was_the_gateway(hermes: Hermes) -> None:
+    first = hermes.start("chat", stdin=subprocess.PIPE)
+    assert first.stdin is not None
+    first.stdin.write("hello\n")
+    first.stdin.flush()
+    assert first.stdout is not None
+    assert first.stdout.readline() == "hello\n"
+    second = hermes.start("chat", stdin=subprocess.PIPE)
+    assert second.stdin is not None
+    second.stdin.write("one\n")
+    second.stdin.flush()
+    assert second.stdout is not None
+    assert second.stdout.readline() == "one\n"
+    first.stdin.close()
+    assert first.wait(LIMIT) == 0
+    second.stdin.write("two\n")
+    second.stdin.close()
+    assert second.stdout.read() == "two\n"
+    assert second.wait(LIMIT) == 0
+
+
+def test_a_chat_that_is_the_gateway_can_be_told_to_stop(hermes: Hermes) -> None:
+    idle = hermes.start("chat", stdin=subprocess.PIPE)
+    assert idle.stdin is not None
+    idle.stdin.write("slow 3 hello hello\n")
+    idle.stdin.flush()
+    while not hermes.busy():
+        pass
+    assert hermes.run("stop", "--grace", "30")[0] == 0
+    out, err = idle.communicate(timeout=LIMIT)
+    assert (idle.returncode, out) == (1, "hello hello\n"), err
+    assert err.splitlines()[-1] == "hermes: the gateway was told to stop"
+
+
 def test_an_answer_that_nobody_waited_for_is_shown_later(hermes: Hermes) -> None:
     hermes.gateway()
     chat = hermes.start("chat", "-m", "slow 1 for later")
