@@ -14,6 +14,9 @@ import pytest
 from tests.world.explore import Explorer
 from tests.world.mutants import MUTANTS, Mutant
 
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+"""A process that is killed leaves calls behind that it had not begun."""
+
 WORLDS = int(os.environ.get("HERMES_WORLDS", "2000"))
 SHARES = 4
 MUTANT_WORLDS = 1500
