@@ -165,7 +165,7 @@ def _failed(turn: AgentTurn, hear: Hearing, error: BaseException) -> Outcome:
     expected = isinstance(error, AgentError)
     log.error(
         "an agent failed: %s",
-        type(error).__name__,
+        f"AgentError: {error.what}" if isinstance(error, AgentError) else type(error).__name__,
         exc_info=None if expected else error,
         extra=_place(turn, hear),
     )
