@@ -162,15 +162,16 @@ def _answered(turn: AgentTurn, hear: Hearing) -> Outcome:
 
 
 def _failed(turn: AgentTurn, hear: Hearing, error: BaseException) -> Outcome:
+    name = type(error).__name__
     expected = isinstance(error, AgentError)
+    shown = clean(error.what) if isinstance(error, AgentError) else FAILED
     log.error(
         "an agent failed: %s",
-        f"AgentError: {error.what}" if isinstance(error, AgentError) else type(error).__name__,
+        f"{name}: {shown}" if expected else name,
         exc_info=None if expected else error,
         extra=_place(turn, hear),
     )
-    shown = error.what if isinstance(error, AgentError) else FAILED
-    return Outcome("failed", error=clean(shown), reason=type(error).__name__)
+    return Outcome("failed", error=shown, reason=name)
 
 
 def _place(turn: AgentTurn, hear: Hearing) -> dict[str, str]:
