@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from hermes_core.cli import plugged
 from hermes_core.cli.group import Section
 from hermes_core.cli.installed import load_installed
 from hermes_core.cli.invocation import Invocation
@@ -98,6 +97,8 @@ def _rows(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _running(loaded: Loaded) -> list[dict[str, Any]]:
+    from hermes_core.cli import plugged
+
     hooks = _hooks(loaded)
     return [
         _row(
