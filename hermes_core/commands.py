@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from hermes_core.config.convert import did_you_mean
 from hermes_core.errors import ConfigError
 from hermes_core.messages import Inbound, Message
+from hermes_core.names import did_you_mean
 from hermes_core.store.sessions import EndedSession
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from hermes_core.files import shown
 
@@ -43,3 +44,22 @@ def _name_problem(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         return _RULE
     return "it names a device on some systems" if name in _DEVICES else ""
+
+
+_LISTED_NAMES = 12
+
+
+def near_miss(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The most similar of the known names, empty when none is similar."""
+    import difflib
+
+    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=cutoff)
+    return matches[0] if matches else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for a mistyped name: the nearest known one, else all of them when they are few."""
+    names = sorted(known)
+    if nearest := near_miss(name, names):
+        return f'did you mean "{nearest}"?'
+    return f"known are {', '.join(names)}" if 0 < len(names) <= _LISTED_NAMES else ""

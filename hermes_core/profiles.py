@@ -7,15 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from hermes_core.config.convert import did_you_mean
-from hermes_core.config.document import Document
-from hermes_core.config.sections import ProfileSettings
 from hermes_core.errors import ConfigError, Fault
 from hermes_core.files import UnusableFile, read_bounded, shown
-from hermes_core.names import DEFAULT_PROFILE, profile_name_problem
+from hermes_core.names import DEFAULT_PROFILE, did_you_mean, profile_name_problem
 from hermes_core.secrets import ProfileSecrets, SecretSource, UnresolvedSecret
+
+if TYPE_CHECKING:
+    from hermes_core.config.document import Document
+    from hermes_core.config.sections import ProfileSettings
 
 __all__ = [
     "DEFAULT_PROFILE",

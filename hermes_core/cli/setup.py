@@ -263,7 +263,7 @@ def _may_write(invocation: Invocation, questions: Questions) -> bool:
 
 
 def _require_known(kind: str, name: str, known: Sequence[str]) -> None:
-    from hermes_core.config.convert import did_you_mean
+    from hermes_core.names import did_you_mean
 
     if name not in known:
         hint = did_you_mean(name, known) or f"pip install hermes-plugin-{name}"

@@ -13,18 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.config.access import check_effect, check_entries
-from hermes_core.config.convert import (
-    Converter,
-    FieldInfo,
-    did_you_mean,
-    fields_of,
-    holds_secret,
-    near_miss,
-)
+from hermes_core.config.convert import Converter, FieldInfo, fields_of, holds_secret
 from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import ACCESS_KEYS, AccountKeys, AccountSettings
 from hermes_core.errors import PluginError
-from hermes_core.names import account_name_problem
+from hermes_core.names import account_name_problem, did_you_mean, near_miss
 
 if TYPE_CHECKING:
     from hermes_core.platforms import Platform

@@ -16,6 +16,7 @@ from hermes_core.config.positions import KeyPath
 from hermes_core.config.sections import MISPLACED_KEYS
 from hermes_core.errors import Fault, PluginError
 from hermes_core.files import shown
+from hermes_core.names import did_you_mean
 from hermes_core.secrets import REFERENCE_FORMS, SecretSource, UnresolvedSecret
 from hermes_core.settings import DURATION_FORM, Bounds, Duration, Secret, SecretText, decode_hook
 
@@ -25,7 +26,6 @@ SECURITY_TABLES = ("authorization", "platforms")
 """The tables that decide who may speak: what they say in vain is an error, not a warning."""
 
 _SHOWN_LENGTH = 60
-_LISTED_NAMES = 12
 
 
 class FieldInfo(msgspec.Struct, frozen=True):
@@ -61,22 +61,6 @@ def mentions_access(value: object) -> bool:
     if isinstance(value, dict):
         return any(key in MISPLACED_KEYS or mentions_access(inner) for key, inner in value.items())
     return isinstance(value, list) and any(mentions_access(inner) for inner in value)
-
-
-def near_miss(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The most similar of the known names, empty when none is similar."""
-    import difflib
-
-    matches = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=cutoff)
-    return matches[0] if matches else ""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint for a mistyped name: the nearest known one, else all of them when they are few."""
-    names = sorted(known)
-    if nearest := near_miss(name, names):
-        return f'did you mean "{nearest}"?'
-    return f"known are {', '.join(names)}" if 0 < len(names) <= _LISTED_NAMES else ""
 
 
 @dataclass

@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hermes_core.config.accounts import AccountReader
-from hermes_core.config.convert import (
-    Converter,
-    did_you_mean,
-    fields_of,
-    mentions_access,
-    near_miss,
-)
+from hermes_core.config.convert import Converter, fields_of, mentions_access
 from hermes_core.config.document import Document, dotted, read_document
 from hermes_core.config.sections import (
     AgentChoice,
@@ -28,7 +22,7 @@ from hermes_core.config.sections import (
     SessionSettings,
 )
 from hermes_core.errors import ConfigError, Fault
-from hermes_core.names import DEFAULT_PROFILE, profile_name_problem
+from hermes_core.names import DEFAULT_PROFILE, did_you_mean, near_miss, profile_name_problem
 from hermes_core.secrets import ProfileSecrets, SecretSource
 from hermes_core.settings import Settings, TableArray
 
