@@ -15,11 +15,12 @@ MORE = int(os.environ.get("HERMES_CRASH_KILLS", "0"))
 """Kills on each kind of platform beyond the usual ones."""
 
 WAYS = {
-    "plain": ["receive", "sent"],
-    "idempotent": ["turn", "sent"],
-    "reconciles": ["commit", "sent"],
-    "streaming": ["drain", "any time"],
+    "plain": ["receive", "sent", "birth", "turn", "any time"],
+    "idempotent": ["turn", "sent", "commit", "any time"],
+    "reconciles": ["commit", "sent", "start", "receive", "drain"],
+    "streaming": ["drain", "any time", "turn", "sent"],
 }
+"""With the three kills of the last test, twenty-one; every way to die is among them."""
 
 
 @pytest.mark.case("DB-16")
