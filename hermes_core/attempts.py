@@ -19,7 +19,7 @@ from hermes_core.errors import (
     described,
 )
 from hermes_core.messages import Address, Outbound, Receipt
-from hermes_core.store.outbox import Ended, Row
+from hermes_core.store.outbox import Ended, Row, Shown
 from hermes_core.text import clean
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ async def attempt(row: Row, link: Link, wall: Callable[[], float]) -> Verdict:
         return Over("expired", reason="too old to be sent")
     if not link.connected:
         return Again(_unspent(row), None)
+    row = replace(row, shown=await _shown(row, link))
     if row.doubtful and not _harmless(row, link):
         found = await _look_for(row, link)
         if isinstance(found, Over):
@@ -115,13 +116,39 @@ async def attempt(row: Row, link: Link, wall: Callable[[], float]) -> Verdict:
         row = found
     message = _marked(row, link, now)
     try:
-        call = link.edit(row.edits, message) if row.edits else link.send(message)
+        target = row.shown.message_id
+        call = link.edit(target, message) if target else link.send(message)
         receipt = await call
     except SendError as error:
         return _refused(row, error)
     except Exception as error:
         return _later(replace(row, doubtful=True), error)
     return Over("delivered", receipt.message_id)
+
+
+async def look_for(shown: Shown, link: Link) -> Shown:
+    """Find out whether the message arrived that is to show an answer. Raises when nobody can
+    tell."""
+    if shown.draft is None:
+        return shown
+    receipt = await link.reconcile(shown.draft)
+    return Shown() if receipt is None else Shown(receipt.message_id)
+
+
+def may_have_arrived(error: Exception) -> bool:
+    """Whether a call that failed so may have shown something all the same."""
+    return not isinstance(
+        error, SendFailed | SendRejected | RateLimited | Unreachable | AccountFailed
+    )
+
+
+async def _shown(row: Row, link: Link) -> Shown:
+    """What the row is to complete. A message that nobody can find is left alone."""
+    try:
+        return await look_for(row.shown, link)
+    except Exception as error:
+        log.info("cannot tell whether a preview was shown: %s", error, extra={"turn": row.turn_id})
+        return Shown()
 
 
 async def _look_for(row: Row, link: Link) -> Over | Row:
@@ -149,14 +176,14 @@ def _refused(row: Row, error: SendError) -> Verdict:
         return Over("failed", reason=clean(error.what))
     if isinstance(error, SendRejected):
         return _rejected(row, error)
-    return _later(replace(row, doubtful=row.doubtful or not isinstance(error, SendFailed)), error)
+    return _later(replace(row, doubtful=row.doubtful or may_have_arrived(error)), error)
 
 
 def _rejected(row: Row, error: SendRejected) -> Verdict:
     """Not with this text, or not at all: a preview that cannot be edited is followed by a new
     message, and formatting that is refused is left out, once."""
-    if row.edits:
-        return Again(replace(row, edits=""), 0.0)
+    if row.shown.message_id:
+        return Again(replace(row, shown=Shown()), 0.0)
     if error.kind == "bad_format" and not row.message.plain:
         return Again(replace(row, message=msgspec.structs.replace(row.message, plain=True)), 0.0)
     return Over("failed", reason=f"refused by the platform: {clean(error.what)}")
@@ -179,7 +206,7 @@ def _later(row: Row, error: Exception) -> Verdict:
 
 def _harmless(row: Row, link: Link) -> bool:
     """Whether the same call made twice shows one message."""
-    return bool(row.edits) or link.platform.idempotent
+    return bool(row.shown.message_id) or link.platform.idempotent
 
 
 def _marked(row: Row, link: Link, now: float) -> Outbound:

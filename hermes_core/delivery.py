@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_core import hookspecs as specs
@@ -22,7 +22,7 @@ from hermes_core.messages import Address, Outbound, OutboundAttachment, Outbound
 from hermes_core.parts import split
 from hermes_core.spool import Spool
 from hermes_core.store import outbox
-from hermes_core.store.outbox import Appended, Chat, NewRow, Row
+from hermes_core.store.outbox import Appended, Chat, NewRow, Row, Shown
 from hermes_core.text import clean
 from hermes_core.threads import in_thread
 
@@ -48,7 +48,7 @@ class Reply:
     turn_id: str | None = None
     reply_to: str | None = None
     answers: tuple[str, ...] = ()
-    edits: str = ""
+    shown: Shown = field(default_factory=Shown)
 
 
 class _Sender:
@@ -152,7 +152,7 @@ class Delivery:
                 reply.session_key,
                 reply.turn_id,
                 now + TIME_TO_LIVE,
-                reply.edits if number == 1 else "",
+                reply.shown if number == 1 else Shown(),
             )
             for number, part in enumerate(parts, start=1)
         ]
@@ -163,7 +163,7 @@ class Delivery:
         if address is reply.address:
             return reply
         key = self._moves.key(reply.session_key)
-        return replace(reply, address=address, session_key=key, reply_to=None, edits="")
+        return replace(reply, address=address, session_key=key, reply_to=None, shown=Shown())
 
     def ready(self, address: Address) -> bool:
         """Whether a row for this address may be claimed in the transaction that adds it."""
@@ -378,7 +378,7 @@ class Delivery:
         row = again.row
         message = self._moves.message(row.message)
         if message is not row.message:
-            row = replace(row, message=message, edits="")
+            row = replace(row, message=message, shown=Shown())
         paused = None
         if limit is not None:
             paused = chat if limit.scope == "chat" else Chat(chat.account, "")

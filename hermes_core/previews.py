@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 
 from hermes_core.answers import Answer
-from hermes_core.attempts import Link
+from hermes_core.attempts import Link, look_for, may_have_arrived
 from hermes_core.delivery import Reply
 from hermes_core.errors import RateLimited
 from hermes_core.ids import new_id
 from hermes_core.messages import Address, AgentEvent, Commentary, Outbound
 from hermes_core.parts import split
+from hermes_core.store.outbox import Shown
 from hermes_core.text import clean
 
 log = logging.getLogger(__name__)
@@ -42,10 +43,10 @@ class Preview:
         *,
         created_at: float,
         idle: Callable[[], bool],
-        shown: Callable[[str, str], None],
+        record: Callable[[Shown], Awaitable[None]],
     ) -> None:
         """`idle()` says whether nothing waits to be sent to this chat, so that a preview overtakes
-        nothing; `shown(turn_id, message_id)` is told when the message exists. One that an earlier
+        nothing; `record` commits what is shown, before and after the first call. What an earlier
         attempt of the turn left is taken over.
         """
         self._link = link
@@ -53,14 +54,14 @@ class Preview:
         self._answer = answer
         self._created_at = created_at
         self._idle = idle
-        self._shown = shown
+        self._record = record
         self._id = new_id("o")
         self._changed = asyncio.Event()
         self._closing = asyncio.Event()
         self._remarks: asyncio.Queue[str] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure = ""
-        self.message_id = reply.edits
+        self.shown = reply.shown
 
     def hear(self, event: AgentEvent, *, changed: bool) -> None:
         """The agent said something; `changed` when the answer reads differently now."""
@@ -73,14 +74,14 @@ class Preview:
             self._changed.set()
             self._once("preview", self._show_until_closed)
 
-    async def close(self) -> str:
-        """Stop showing. Returns the platform's id of the preview message, "" when there is none.
-        Doing it again does nothing more.
+    async def close(self) -> Shown:
+        """Stop showing. Returns what is shown, for the final text to complete. Doing it again does
+        nothing more.
 
         A call in progress may end first, so that its message is known and completed, not doubled.
         """
         if not self._tasks:
-            return self.message_id
+            return self.shown
         self._closing.set()
         self._changed.set()
         self._remarks.put_nowait("")
@@ -88,7 +89,7 @@ class Preview:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
-        return self.message_id
+        return self.shown
 
     def _once(self, name: str, work: Callable[[], Coroutine[None, None, None]]) -> None:
         if all(task.get_name() != name for task in self._tasks):
@@ -133,7 +134,7 @@ class Preview:
         chat_id = self._reply.address.chat_id
         return (
             self._link.connected
-            and (bool(self.message_id) or self._idle())
+            and (bool(self.shown.message_id) or self._idle())
             and self._link.budget.has_room(chat_id, now)
         )
 
@@ -141,16 +142,30 @@ class Preview:
         """One call of the adapter; returns the pause until the next one in seconds."""
         message = self._message(self._id, text)
         try:
-            if self.message_id:
-                await self._link.edit(self.message_id, message)
+            self.shown = await look_for(self.shown, self._link)
+            if self.shown.message_id:
+                await self._link.edit(self.shown.message_id, message)
             else:
-                self.message_id = (await self._link.send(message)).message_id
-                self._shown(self._reply.turn_id or "", self.message_id)
+                await self._send(message)
         except RateLimited as error:
             return error.retry_after
         except Exception as error:
             self._failed(f"{error}")
         return self._link.platform.edit_interval
+
+    async def _send(self, message: Outbound) -> None:
+        """The first call. It is committed that it is made, so that a crash in it leaves a trace."""
+        draft = Shown(draft=message)
+        await self._record(draft)
+        self.shown = draft
+        try:
+            receipt = await self._link.send(message)
+        except Exception as error:
+            if not may_have_arrived(error):
+                self.shown = Shown()
+            raise
+        self.shown = Shown(receipt.message_id)
+        await self._record(self.shown)
 
     def _failed(self, reason: str) -> None:
         """Note why a preview was not shown; the same reason once a turn."""

@@ -213,7 +213,7 @@ class Turns:
         run = Run(taken.turn_id, job.events[0].sender.id, self.limits)
         turn = AgentTurn(taken, job, scope=self._scope, store=self._store, run=run)
         outcome = await run_agent(self._agent(job.reply.address), lane, turn, run, hear)
-        edits = taken.preview if hear.preview is None else await hear.preview.close()
+        shown = taken.shown if hear.preview is None else await hear.preview.close()
         duration = asyncio.get_running_loop().time() - started
         end = partial(_end, job.info, outcome, answer=hear.answer, duration=duration)
         files, outcome = await self._files(job, hear.answer, outcome)
@@ -221,7 +221,7 @@ class Turns:
             job,
             run,
             outcome,
-            self._rows(self._reply(job, run, edits), outcome, files),
+            self._rows(self._reply(job, run, shown), outcome, files),
             events=hear.watch.rows_with(end, outcome.state),
             cancelled=hear.watch.rows_with(end, "cancelled"),
         )
@@ -245,7 +245,7 @@ class Turns:
             taken.turn_id,
             reply_to=last.message_id or last.event_id,
             answers=event_ids,
-            edits=taken.preview,
+            shown=taken.shown,
         )
         return Job(events, info, reply, self._accounts.link(first.address.account_key))
 
@@ -261,15 +261,12 @@ class Turns:
             answer,
             created_at=self._wall(),
             idle=lambda: self._delivery.idle(reply.address),
-            shown=self._shown,
+            record=partial(self._record, job.info.turn_id),
         )
 
-    def _shown(self, turn_id: str, message_id: str) -> None:
-        """A preview stands in the chat: an attempt after this one completes it instead of adding
-        another."""
-        self._store.write(lambda tx: turns.set_preview(tx, turn_id, message_id)).add_done_callback(
-            _report
-        )
+    async def _record(self, turn_id: str, shown: outbox.Shown) -> None:
+        """An attempt after this one completes what this one shows instead of adding another."""
+        await self._store.write(lambda tx: turns.set_shown(tx, turn_id, shown))
 
     async def _files(
         self, job: Job, answer: Answer, outcome: Outcome
@@ -292,12 +289,12 @@ class Turns:
         return tuple(taken), replace(outcome, text=text if notes else outcome.text)
 
     @staticmethod
-    def _reply(job: Job, run: Run, edits: str) -> Reply:
+    def _reply(job: Job, run: Run, shown: outbox.Shown) -> Reply:
         """Where the answer goes: it completes the preview, and answers what was steered in too."""
-        if not run.consumed and edits == job.reply.edits:
+        if not run.consumed and shown == job.reply.shown:
             return job.reply
         steered = tuple(run.offered[token].event_id for token in run.consumed)
-        return replace(job.reply, edits=edits, answers=job.reply.answers + steered)
+        return replace(job.reply, shown=shown, answers=job.reply.answers + steered)
 
     def _ending(
         self,
@@ -374,11 +371,6 @@ def _end(
         output_tokens=answer.usage.output_tokens,
         model=answer.usage.model,
     )
-
-
-def _report(write: asyncio.Future[None]) -> None:
-    if not write.cancelled() and (error := write.exception()) is not None:
-        log.error("could not store what a turn shows: %s", error)
 
 
 def _line(event: Message) -> sessions.Line:

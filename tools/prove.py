@@ -58,7 +58,7 @@ def main() -> int:
     print(f"kills: {kills}", file=sys.stderr)
     broken = (
         failures,
-        kills.lost + kills.reordered + kills.duplicates + kills.reruns,
+        kills.lost + kills.reordered + kills.duplicates + kills.reruns + kills.strays,
         long.lost + long.reordered + long.duplicates,
         not long.sums_up,
         caught < len(MUTANTS),

@@ -22,15 +22,35 @@ class Chat(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """The message that shows an answer while it is written, if there is one.
+
+    `message_id` is its id on the platform. While nobody knows whether it arrived there is only the
+    `draft` of it, as it was handed to the platform: by that it can be looked for.
+    """
+
+    message_id: str = ""
+    draft: Outbound | None = None
+
+    @classmethod
+    def of(cls, message_id: str, draft: bytes | None) -> Shown:
+        """From its two columns."""
+        return cls(message_id, None if draft is None else _decode(draft))
+
+    @property
+    def columns(self) -> tuple[str, bytes | None]:
+        return self.message_id, None if self.draft is None else encode(self.draft)
+
+
+@dataclass(frozen=True, slots=True)
 class NewRow:
-    """A message that is decided to be sent. `edits` is the platform id of the preview it
-    completes."""
+    """A message that is decided to be sent. It completes what was `shown` before it."""
 
     message: Outbound
     session_key: str
     turn_id: str | None
     expires_at: float
-    edits: str = ""
+    shown: Shown = Shown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +65,7 @@ class Row:
     session_key: str
     turn_id: str | None
     attempts: int
-    edits: str
+    shown: Shown
     doubtful: bool
     expires_at: float
 
@@ -84,7 +104,7 @@ def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | N
                 new.session_key,
                 new.turn_id,
                 1,
-                new.edits,
+                new.shown,
                 False,
                 new.expires_at,
             )
@@ -94,14 +114,14 @@ def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | N
 def claim(tx: Tx, chat: Chat) -> Row | None:
     """Commit the attempt of the oldest open row of a chat; None when there is none."""
     found = tx.execute(
-        "SELECT sequence, payload, session_key, turn_id, attempts, edits, doubtful, expires_at"
-        " FROM outbox WHERE account = ? AND chat_id = ? AND state = 'pending'"
+        "SELECT sequence, payload, session_key, turn_id, attempts, edits, draft, doubtful,"
+        " expires_at FROM outbox WHERE account = ? AND chat_id = ? AND state = 'pending'"
         " ORDER BY sequence LIMIT 1",
         chat,
     ).fetchone()
     if found is None:
         return None
-    sequence, payload, session_key, turn_id, attempts, edits, doubtful, expires_at = found
+    sequence, payload, session_key, turn_id, attempts, edits, draft, doubtful, expires_at = found
     tx.execute(
         "UPDATE outbox SET state = 'attempting', attempts = attempts + 1 WHERE sequence = ?",
         (sequence,),
@@ -112,7 +132,7 @@ def claim(tx: Tx, chat: Chat) -> Row | None:
         session_key,
         turn_id,
         attempts + 1,
-        edits,
+        Shown.of(edits, draft),
         bool(doubtful),
         expires_at,
     )
@@ -123,7 +143,8 @@ def settle(
 ) -> None:
     """Commit how a row ended."""
     tx.execute(
-        "UPDATE outbox SET state = ?, message_id = ?, reason = ?, ended_at = ? WHERE sequence = ?",
+        "UPDATE outbox SET state = ?, message_id = ?, reason = ?, ended_at = ?, draft = NULL"
+        " WHERE sequence = ?",
         (state, message_id, reason, now, sequence),
     )
 
@@ -131,9 +152,15 @@ def settle(
 def put_back(tx: Tx, row: Row) -> None:
     """Make a row pending again, as it is now."""
     tx.execute(
-        "UPDATE outbox SET state = 'pending', attempts = ?, payload = ?, edits = ?, doubtful = ?"
-        " WHERE sequence = ?",
-        (row.attempts, encode(row.message), row.edits, int(row.doubtful), row.sequence),
+        "UPDATE outbox SET state = 'pending', attempts = ?, payload = ?, edits = ?, draft = ?,"
+        " doubtful = ? WHERE sequence = ?",
+        (
+            row.attempts,
+            encode(row.message),
+            *row.shown.columns,
+            int(row.doubtful),
+            row.sequence,
+        ),
     )
 
 
@@ -201,7 +228,8 @@ def _has_open(tx: Tx, chat: Chat) -> bool:
 def _insert(tx: Tx, chat: Chat, new: NewRow, *, claim: bool) -> int:
     cursor = tx.execute(
         "INSERT INTO outbox (id, account, chat_id, session_key, turn_id, payload, state, attempts,"
-        " edits, files, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " edits, draft, files, created_at, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             new.message.id,
             chat.account,
@@ -211,7 +239,7 @@ def _insert(tx: Tx, chat: Chat, new: NewRow, *, claim: bool) -> int:
             encode(new.message),
             "attempting" if claim else "pending",
             int(claim),
-            new.edits,
+            *new.shown.columns,
             int(bool(new.message.attachments)),
             new.message.created_at,
             new.expires_at,

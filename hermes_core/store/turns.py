@@ -35,7 +35,7 @@ class WaitingRow:
 class Taken:
     """A turn whose attempt is committed. It has not begun: the gate is asked first.
 
-    `preview` is the message in which a cut attempt showed its answer, "" when there is none.
+    `shown` is the message in which a cut attempt showed its answer.
     """
 
     turn_id: str
@@ -45,7 +45,7 @@ class Taken:
     new_session: bool
     attempt: int
     rows: tuple[WaitingRow, ...]
-    preview: str
+    shown: outbox.Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,15 @@ def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Bar
         rows.append(WaitingRow(*row[:4]))
     session_id, new_session = sessions.get_or_begin(tx, session_key, generation, payload, now)
     turn_id = new_id("t")
-    preview = _preview(tx, cut_turn)
+    shown = _adopt(tx, cut_turn)
     tx.execute(
-        "INSERT INTO turn (id, session_id, session_key, generation, attempt, owner, preview, state,"
-        " started_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'running', ?)",
-        (turn_id, session_id, session_key, generation, attempts + 1, owner, preview, now),
+        "INSERT INTO turn (id, session_id, session_key, generation, attempt, owner, preview, draft,"
+        " state, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?)",
+        (
+            *(turn_id, session_id, session_key, generation, attempts + 1, owner),
+            *shown.columns,
+            now,
+        ),
     )
     for taken in rows:
         tx.execute(
@@ -134,7 +138,7 @@ def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Bar
         new_session,
         attempts + 1,
         tuple(rows),
-        preview,
+        shown,
     )
 
 
@@ -145,7 +149,8 @@ def finish(tx: Tx, taken: Taken, ending: Ending) -> Ended:
     but that it ended so, for durable observers.
     """
     cursor = tx.execute(
-        "UPDATE turn SET state = ?, reason = ?, ended_at = ? WHERE id = ? AND state = 'running'",
+        "UPDATE turn SET state = ?, reason = ?, ended_at = ?, draft = NULL"
+        " WHERE id = ? AND state = 'running'",
         (ending.state, ending.reason, ending.now, taken.turn_id),
     )
     if cursor.rowcount != 1:
@@ -172,9 +177,9 @@ def put_back(tx: Tx, taken: Taken, ending: Ending) -> list[Cut]:
     return cuts
 
 
-def set_preview(tx: Tx, turn_id: str, message_id: str) -> None:
+def set_shown(tx: Tx, turn_id: str, shown: outbox.Shown) -> None:
     """Remember the message in which a turn shows its answer, for an attempt after this one."""
-    tx.execute("UPDATE turn SET preview = ? WHERE id = ?", (message_id, turn_id))
+    tx.execute("UPDATE turn SET preview = ?, draft = ? WHERE id = ?", (*shown.columns, turn_id))
 
 
 def cancel(
@@ -234,11 +239,13 @@ def interrupt(
     return cuts
 
 
-def _preview(tx: Tx, turn_id: str | None) -> str:
-    if turn_id is None:
-        return ""
-    row = tx.execute("SELECT preview FROM turn WHERE id = ?", (turn_id,)).fetchone()
-    return "" if row is None else str(row[0])
+def _adopt(tx: Tx, cut_turn: str | None) -> outbox.Shown:
+    """What a cut attempt showed. It passes to one turn, even if its rows become several."""
+    row = tx.execute("SELECT preview, draft FROM turn WHERE id = ?", (cut_turn,)).fetchone()
+    if row is None:
+        return outbox.Shown()
+    set_shown(tx, str(cut_turn), outbox.Shown())
+    return outbox.Shown.of(*row)
 
 
 def _end_rows(tx: Tx, turn_id: str, reason: str, now: float) -> None:

@@ -59,10 +59,10 @@ class Rows:
         )
         return self.write(lambda tx: inbox.insert(tx, arrival)).sequence
 
-    def take(self, chat: str = "c1", *, at: float = 101.0) -> turns.Taken:
+    def take(self, chat: str = "c1", *, at: float = 101.0, coalesce: bool = False) -> turns.Taken:
         """Begin a turn for what waits."""
         key = KEY.format(chat=chat)
-        taken = self.write(lambda tx: turns.take(tx, key, at, coalesce=False))
+        taken = self.write(lambda tx: turns.take(tx, key, at, coalesce=coalesce))
         assert isinstance(taken, turns.Taken)
         return taken
 

@@ -662,6 +662,32 @@ def test_a_preview_that_fails_costs_nothing_but_itself(tmp_path: Path, result: R
     run(scenario(), speed=HASTY)
 
 
+@pytest.mark.parametrize("result", UNKNOWN, ids=["lost", "arrived", "broke", "unspeakable", "hung"])
+@pytest.mark.parametrize("reconciles", [True, False], ids=["can tell", "cannot tell"])
+def test_a_preview_that_may_have_arrived_is_completed_and_never_shown_twice(
+    tmp_path: Path, result: Result, reconciles: bool
+) -> None:
+    async def scenario() -> None:
+        async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
+            yield Text("one ")
+            await until(lambda: bool(platform.attempts))
+            yield Text("two ")
+            await asyncio.sleep(5)  # of a hasty clock: time for more previews
+            yield Text("three")
+
+        platform = ScriptedPlatform(edit=True, edit_interval=1, reconciles=reconciles)
+        platform.results.append(result)
+        async with gateway(tmp_path, platform, ScriptedAgent(slowly)):
+            await platform.say("go")
+            await until(lambda: "one two three" in platform.texts())
+        shown = {sent.message_id: sent.message.text for sent in platform.sent}
+        arrived = isinstance(result, StoreThenRaise)
+        stray = ["one "] if arrived and not reconciles else []
+        assert list(shown.values()) == [*stray, "one two three"]
+
+    run(scenario(), speed=HASTY)
+
+
 def test_the_log_says_once_a_turn_why_no_preview_is_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -61,6 +61,8 @@ class Report:
     """Messages that arrived a second time and say so."""
     duplicates: int = 0
     """Messages that arrived a second time although the platform can tell, or without saying so."""
+    strays: int = 0
+    """Beginnings of answers that stay although the platform can tell that they are there."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: Report) -> None:
@@ -70,8 +72,8 @@ class Report:
     def __str__(self) -> str:
         return (
             f"kills={self.kills} messages={self.messages} lost={self.lost}"
-            f" reordered={self.reordered} duplicates={self.duplicates} reruns={self.reruns}"
-            f" repeats={self.repeats} given_up={self.given_up}"
+            f" reordered={self.reordered} duplicates={self.duplicates} strays={self.strays}"
+            f" reruns={self.reruns} repeats={self.repeats} given_up={self.given_up}"
         )
 
 
@@ -242,6 +244,8 @@ class Rounds:
             report.given_up += len(told.intersection(names))
             report.lost += len(set(names) - set(seen) - told)
             report.reordered += sum(one > other for one, other in itertools.pairwise(numbers))
+            if self.kind == "exact":
+                report.strays += max(0, _unfinished(arrived, chat) - len(told.intersection(names)))
         self._judge_repeats(arrived)
         self._judge_runs()
 
@@ -277,6 +281,14 @@ class Rounds:
                 answered.add(text)
         if often := [text for text, count in asked.items() if count > 2]:
             self.report.faults.append(f"given to the agent more than twice: {often[:5]}")
+
+
+def _unfinished(arrived: list[Sent], chat: str) -> int:
+    """How many messages of a chat end as the beginning of an answer."""
+    last = {
+        sent.message_id: sent.message for sent in arrived if sent.message.address.chat_id == chat
+    }
+    return sum(message.kind == "preview" for message in last.values())
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

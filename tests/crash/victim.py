@@ -31,7 +31,7 @@ from hermes_core.store import Tx
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
 
 POINTS = ("receive", "turn", "sent", "commit", "start")
-KINDS = ("plain", "idempotent", "reconciles", "streaming")
+KINDS = ("plain", "idempotent", "reconciles", "streaming", "exact")
 NETWORK = "network.jsonl"
 RUNS = "runs.jsonl"
 PAUSE = 0.004
@@ -67,8 +67,8 @@ class Victim(ScriptedPlatform):
     def __init__(self, home: Path, kind: str, death: Death) -> None:
         super().__init__(
             idempotent=kind == "idempotent",
-            reconciles=kind == "reconciles",
-            edit=kind == "streaming",
+            reconciles=kind in {"reconciles", "exact"},
+            edit=kind in {"streaming", "exact"},
             journal=home / NETWORK,
         )
         self.death = death
