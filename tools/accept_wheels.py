@@ -1,8 +1,9 @@
 """`python tools/accept_wheels.py`: built wheels in a fresh venv with an empty HOME keep their word.
 
 A terminal is answered; an answer survives `kill -9` of the gateway; a Telegram bot that is killed
-in the middle loses and repeats nothing of three conversations with a Bot API emulator. Needs a
-package index and about a minute.
+in the middle loses and repeats nothing of three conversations with a Bot API emulator, and a Buzz
+account that is killed twice nothing of those on a Nostr relay. Needs a package index and about two
+minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = [ROOT, *(ROOT / "plugins" / name for name in ("console", "echo", "telegram", "command"))]
+PLUGINS = ("console", "echo", "telegram", "buzz", "command")
+SOURCES = [ROOT, *(ROOT / "plugins" / name for name in PLUGINS)]
+SERVERS = ("lo-bot-api-emulator", "nostr-sdk", "pytest")
+BUZZ_TEST = ROOT / "plugins" / "buzz" / "tests" / "test_recovery.py"
 TOKEN = "100:accept"  # noqa: S105 - only the emulator knows it
 URL = f"http://127.0.0.1:{20_000 + os.getpid() % 10_000}"
 CHATS = (11, 12, -13)
@@ -47,7 +51,7 @@ class Machine:
         pip = [str(self.bin / "pip"), "--quiet", "--disable-pip-version-check"]
         subprocess.run([sys.executable, "-m", "venv", directory / "venv"], check=True)
         subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, *SOURCES], check=True)
-        subprocess.run([*pip, "install", *wheels.glob("*.whl"), "lo-bot-api-emulator"], check=True)
+        subprocess.run([*pip, "install", *wheels.glob("*.whl"), *SERVERS], check=True)
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         """Run a program of the venv. What it has in its environment is all it needs."""
@@ -143,6 +147,16 @@ def telegram(machine: Machine) -> None:
         require(texts == wanted, f"the chat {chat} was told {texts}")
 
 
+def buzz(machine: Machine) -> None:
+    """The plugin's own test of a conversation in which the gateway is killed twice, with nothing of
+    the checkout in reach but that one file."""
+    test = machine.home / BUZZ_TEST.name
+    test.write_bytes(BUZZ_TEST.read_bytes())
+    said = machine.start("pytest", "--quiet", "-p", "no:cacheprovider", str(test))
+    report, _ = said.communicate(timeout=3 * LIMIT)
+    require(said.returncode == 0 and "1 passed" in report, report)
+
+
 def say(first: int, last: int, prefix: str = "") -> None:
     """Let a person of each chat say something, with these numbers."""
     for number, chat in ((number, chat) for number in range(first, last) for chat in CHATS):
@@ -163,6 +177,6 @@ def sent(journal: Path) -> int:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         fresh = Machine(Path(name))
-        for scenario in (terminal, telegram):
+        for scenario in (terminal, telegram, buzz):
             scenario(fresh)
             print(f"accepted: {scenario.__name__}")
