@@ -40,6 +40,8 @@ COMMAND_LIMIT = 60.0
 """Seconds that a command may take which runs beside the conversation."""
 STOP_GRACE = 2.0
 """Seconds that commands get to end when the gateway stops, and again once they are cancelled."""
+EXPIRED_AT_ONCE = 100
+"""Sessions that end by their age in one transaction, so that nobody waits for it."""
 INTERRUPTED = "Interrupted: your new message is answered instead."
 
 
@@ -291,6 +293,25 @@ class Intake:
         self._lanes.freed(effect.freed)
         for ended in effect.ended:
             self.tell_end(ended, event.address)
+
+    async def expire_sessions(self) -> None:
+        """End sessions that are over by their age, so that plugins hear of it while nobody writes.
+        Many are ended a batch at a time."""
+        now = self._wall()
+        limit = self.policy.idle_since(now)
+        if limit is None:
+            return
+
+        def expire(tx: Tx) -> list[tuple[sessions.EndedSession, Address]]:
+            return sessions.expire_all(tx, *limit, now, EXPIRED_AT_ONCE)
+
+        def tell(ended: list[tuple[sessions.EndedSession, Address]]) -> None:
+            for session, address in ended:
+                self.tell_end(session, address)
+
+        ended = await self._store.write(expire, tell)
+        while len(ended) == EXPIRED_AT_ONCE:
+            ended = await self._store.write(expire, tell)
 
     def tell_end(self, ended: sessions.EndedSession, address: Address) -> None:
         """Let plugins know that a session has ended."""

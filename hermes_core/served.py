@@ -201,6 +201,7 @@ class ServedProfile:
         """What is due about once a minute."""
         load = HousekeepingInfo(running_turns=len(self.lanes.running), waiting=self.lanes.waiting)
         self._hooks.notify(specs.on_housekeeping, scope=self.scope, load=load)
+        await self.intake.expire_sessions()
         await self.durable.expire()
 
     def pause(self) -> None:

@@ -71,11 +71,16 @@ def idle_limit(
         if reset == "idle":
             return now - idle, "idle"
         if reset == "daily":
-            local = datetime.fromtimestamp(now).astimezone()
-            boundary = local.replace(hour=hour, minute=0, second=0, microsecond=0)
-            if boundary > local:
-                boundary -= timedelta(days=1)
-            return boundary.timestamp(), "daily"
+            return _last(hour, now), "daily"
         return None
 
     return since
+
+
+def _last(hour: int, now: float) -> float:
+    """When it last was that hour of the local day, whatever the clocks were set to since."""
+    local = datetime.fromtimestamp(now).astimezone()
+    boundary = local.replace(hour=hour, minute=0, second=0, microsecond=0, tzinfo=None)
+    if boundary.astimezone() > local:
+        boundary -= timedelta(days=1)
+    return boundary.astimezone().timestamp()

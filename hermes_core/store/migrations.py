@@ -25,6 +25,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             address BLOB NOT NULL, created_at REAL NOT NULL, active_at REAL NOT NULL,
             ended_at REAL, end_reason TEXT NOT NULL DEFAULT '',
             UNIQUE (session_key, generation))""",
+        "CREATE INDEX session_open ON session (active_at) WHERE ended_at IS NULL",
         """CREATE TABLE message (
             id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
             turn_id TEXT NOT NULL, role TEXT NOT NULL, hidden INTEGER NOT NULL DEFAULT 0, sender_id

@@ -19,7 +19,6 @@ from hermes_core.store.database import Tx
 from hermes_core.store.outbox import Chat
 from hermes_core.store.sessions import EndedSession
 
-_address = msgspec.json.Decoder(Address).decode
 _outbound = msgspec.json.Decoder(Outbound).decode
 
 JOINED = "joined by the session of the chat that moved here"
@@ -113,7 +112,7 @@ def _readdress_events(tx: Tx, key: str, old: str, new: str) -> None:
 def _readdress_sessions(tx: Tx, key: str, old: str, new: str) -> None:
     rows = tx.execute("SELECT id, address FROM session WHERE session_key = ?", (key,)).fetchall()
     for session_id, stored in rows:
-        address = _address(stored)
+        address = sessions.decode_address(stored)
         if address.chat_id == old:
             moved = msgspec.structs.replace(address, chat_id=new)
             tx.execute("UPDATE session SET address = ? WHERE id = ?", (encode(moved), session_id))
@@ -229,7 +228,7 @@ def _is_known(tx: Tx, key: str) -> bool:
 
 def _address_of(tx: Tx, session_id: str) -> Address:
     (stored,) = tx.execute("SELECT address FROM session WHERE id = ?", (session_id,)).fetchone()
-    return _address(stored)
+    return sessions.decode_address(stored)
 
 
 def _waiting(tx: Tx, keys: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from hermes_core.ids import new_id
-from hermes_core.messages import decode_inbound, encode
+from hermes_core.messages import Address, decode_inbound, encode
 from hermes_core.store.database import Tx
+
+_IDLE = (
+    "NOT EXISTS (SELECT 1 FROM inbox i WHERE i.session_key = s.session_key AND i.state = 'waiting')"
+    " AND NOT EXISTS (SELECT 1 FROM turn t WHERE t.session_key = s.session_key"
+    " AND t.state = 'running')"
+)
+decode_address = msgspec.json.Decoder(Address).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +98,25 @@ def expire(
     if found is None:
         return None
     row = tx.execute(
-        "SELECT 1 FROM session WHERE id = ? AND active_at < ? AND NOT EXISTS (SELECT 1 FROM inbox"
-        " WHERE session_key = ? AND state = 'waiting') AND NOT EXISTS (SELECT 1 FROM turn"
-        " WHERE session_key = ? AND state = 'running')",
-        (found[0], idle_since, session_key, session_key),
+        f"SELECT 1 FROM session s WHERE s.id = ? AND s.active_at < ? AND {_IDLE}",  # noqa: S608
+        (found[0], idle_since),
     ).fetchone()
     return None if row is None else reset(tx, session_key, reason, now)
+
+
+def expire_all(
+    tx: Tx, idle_since: float, reason: str, now: float, limit: int
+) -> list[tuple[EndedSession, Address]]:
+    """Reset so many of the sessions that `expire` would reset; those first that are idle longest.
+    Where they were."""
+    found = tx.execute(
+        "SELECT s.session_key, s.address FROM session s LEFT JOIN generation g"  # noqa: S608
+        " ON g.session_key = s.session_key WHERE s.ended_at IS NULL AND s.active_at < ?"
+        f" AND s.generation = COALESCE(g.generation, 0) AND {_IDLE} ORDER BY s.active_at LIMIT ?",
+        (idle_since, limit),
+    ).fetchall()
+    ended = [(reset(tx, key, reason, now), decode_address(stored)) for key, stored in found]
+    return [(session, address) for session, address in ended if session is not None]
 
 
 def advance(tx: Tx, session_key: str) -> int:
