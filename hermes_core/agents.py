@@ -76,6 +76,16 @@ class Turn(Protocol):
         """Messages that were handed to this turn while it runs. Yield `Consumed(token)` for each
         that you take into the answer; what is not consumed becomes a turn of its own afterwards."""
 
+    async def ask(
+        self, question: str, choices: Sequence[str], *, limit: float = 300.0
+    ) -> str | None:
+        """Let the person whose message this is, or an admin, choose. For approvals.
+
+        One of `choices` (1 to 8 different lines of at most 40 characters); None when nobody chose
+        within `limit` seconds, or the turn was cancelled. Waiting is silence: keep `limit` below
+        `[sessions] inactivity`. Raises ValueError for what cannot be asked.
+        """
+
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         """The latest part of the transcript that fits into `max_chars` characters, oldest first."""
 

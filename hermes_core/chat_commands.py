@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 RESERVED = frozenset(
     {
+        "choose",
         "help",
         "new",
         "queue",

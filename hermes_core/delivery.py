@@ -14,11 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hermes_core import hookspecs as specs
 from hermes_core.attempts import MARKS, Again, Link, Over, Verdict, attempt
 from hermes_core.events import DeliveryInfo
 from hermes_core.ids import new_id
-from hermes_core.messages import Address, Outbound, OutboundAttachment, OutboundKind
+from hermes_core.messages import Address, Button, Outbound, OutboundAttachment, OutboundKind
 from hermes_core.parts import split
 from hermes_core.spool import Spool
 from hermes_core.store import outbox
@@ -184,7 +186,17 @@ class Delivery:
 
     def tell(self, reply: Reply, text: str, kind: OutboundKind = "notice") -> None:
         """Send a text from the core itself. Returns at once; it is committed in the background."""
-        rows = self.compose(reply, text, kind)
+        self._append(reply, self.compose(reply, text, kind))
+
+    def ask(self, reply: Reply, text: str, buttons: tuple[Button, ...], *, lives: float) -> None:
+        """Send a question that is of no use after `lives` seconds. Returns at once."""
+        rows = self.compose(reply, text, "question")
+        last = rows[-1]
+        rows[-1] = replace(last, message=msgspec.structs.replace(last.message, buttons=buttons))
+        until = self._wall() + lives
+        self._append(reply, [replace(row, expires_at=until) for row in rows])
+
+    def _append(self, reply: Reply, rows: list[NewRow]) -> None:
         ready = self.ready(reply.address)
         write = self._store.write(
             lambda tx: outbox.append(tx, rows, claim_first=ready), self.appended

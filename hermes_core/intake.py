@@ -22,7 +22,7 @@ from hermes_core.commands import Busy, Call, Commands, Effect
 from hermes_core.delivery import Delivery, Reply
 from hermes_core.events import SessionInfo
 from hermes_core.lanes import Lanes
-from hermes_core.messages import Address, Deleted, Edited, Inbound, Message
+from hermes_core.messages import Action, Address, Deleted, Edited, Inbound, Message
 from hermes_core.plugins.model import containing
 from hermes_core.store import Store, Tx, inbox, outbox, sessions, turns
 from hermes_core.text import encode_clean
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hermes_core.authorization import Admitted
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
+    from hermes_core.questions import Questions
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ class Intake:
         lanes: Lanes,
         delivery: Delivery,
         attachments: Attachments,
+        questions: Questions,
         wall: Callable[[], float],
     ) -> None:
         self._scope = scope
@@ -108,6 +110,7 @@ class Intake:
         self._lanes = lanes
         self._delivery = delivery
         self._attachments = attachments
+        self._questions = questions
         self._wall = wall
         self._tasks: set[asyncio.Task[None]] = set()
         self._told: set[outbox.Chat] = set()
@@ -268,6 +271,8 @@ class Intake:
             self._wait(plan, sequence)
         if result.effect is not None:
             self._act(key, plan.event, result.effect)
+        if isinstance(plan.event, Action):
+            self._questions.press(plan.event, admin=plan.admin)
         self._delivery.appended(result.appended)
         if plan.call is not None and plan.call.command.run is not None:
             self._run(plan.call)

@@ -150,7 +150,15 @@ class Handled(msgspec.Struct, frozen=True, tag=True):
 
 Received: TypeAlias = Accepted | Duplicate | Denied | Refused | Handled
 
-OutboundKind: TypeAlias = Literal["final", "notice", "error", "commentary", "preview"]
+OutboundKind: TypeAlias = Literal["final", "notice", "error", "question", "commentary", "preview"]
+
+
+class Button(msgspec.Struct, frozen=True, kw_only=True):
+    """A button below a message. Pressing it is an `Action` with its `value`: at most 64 bytes (Bot
+    API, InlineKeyboardButton.callback_data)."""
+
+    label: str
+    value: str
 
 
 class OutboundAttachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -168,7 +176,8 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     network ids, nonces and signed events can be derived from them. `reply_to` is the message id to
     anchor to. `answers` are the event ids of the inbound events that this text answers, complete
     when `part == parts`. `repeated` says that an earlier attempt may have arrived; a visible mark
-    is already in `text` where the platform needs one.
+    is already in `text` where the platform needs one. `buttons` are there only if the platform
+    declares that it shows them; an edit takes them away.
     """
 
     id: str
@@ -183,6 +192,7 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repeated: bool = False
     plain: bool = False
     attachments: tuple[OutboundAttachment, ...] = ()
+    buttons: tuple[Button, ...] = ()
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -105,8 +105,9 @@ class Platform:
     `max_length` is the longest text of one message, measured by `length`. `edit` allows streaming
     by edits, at most one per `edit_interval` seconds. `idempotent` says that sending the same
     `Outbound.id` twice shows one message. `rate` and `chat_rate` are messages per second for the
-    whole account and for one chat, None for no limit. `hint` is text for agents about what the
-    platform can show.
+    whole account and for one chat, None for no limit. `buttons` says that those of an `Outbound`
+    are shown, and that pressing one comes in as an `Action`. `hint` is text for agents about what
+    the platform can show.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Platform:
     rate: float | None
     chat_rate: float | None
     max_attachment: int
+    buttons: bool
     implicit: bool
     hint: str
 
@@ -137,6 +139,7 @@ class Platform:
         rate: float | None = None,
         chat_rate: float | None = None,
         max_attachment: int = 0,
+        buttons: bool = False,
         implicit: bool = False,
         hint: str = "",
     ) -> None:

@@ -27,13 +27,14 @@ from hermes_core.messages import (
 )
 from hermes_core.observers import TurnWatch
 from hermes_core.previews import Preview
+from hermes_core.questions import Questions
 from hermes_core.settings import Settings
 from hermes_core.store import sessions, turns
 from hermes_core.store.database import connection_of
 from hermes_core.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from hermes_core.profiles import ProfileScope
     from hermes_core.store import Store
@@ -79,6 +80,7 @@ class AgentTurn:
         scope: ProfileScope,
         store: Store,
         run: Run,
+        questions: Questions,
     ) -> None:
         self.id = taken.turn_id
         self.session_id = taken.session_id
@@ -92,10 +94,19 @@ class AgentTurn:
             for event, row in zip(job.events, taken.rows, strict=True)
         )
         self._store = store
+        self._questions = questions
+        self._reply = job.reply
 
     @property
     def steering(self) -> asyncio.Queue[TurnMessage]:
         return self._run.steering
+
+    async def ask(
+        self, question: str, choices: Sequence[str], *, limit: float = 300.0
+    ) -> str | None:
+        return await self._questions.ask(
+            self._run, self._reply, clean(question), [clean(label) for label in choices], limit
+        )
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         lines = await self._store.read(

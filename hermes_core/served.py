@@ -30,6 +30,7 @@ from hermes_core.moves import Moves
 from hermes_core.observers import Durable
 from hermes_core.pairing import PairingBook
 from hermes_core.profiles import renew
+from hermes_core.questions import Questions
 from hermes_core.reload import make_plan
 from hermes_core.repair import Change, Done, apply
 from hermes_core.service_runner import Services
@@ -114,7 +115,10 @@ class ServedProfile:
         )
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
-        self.commands.add((*COMMANDS, *self._own_commands(), *self._plugin_commands()))
+        questions = Questions(self.delivery, self.accounts.link)
+        self.commands.add(
+            (*COMMANDS, *self._own_commands(), questions.command, *self._plugin_commands())
+        )
         self.pairings = PairingBook(self.store, wall)
         self.gate = Gate(hooks, scope, self.pairings)
         attachments = Attachments(scope.state_dir / "attachments", self.accounts.get, self._spawn)
@@ -127,6 +131,7 @@ class ServedProfile:
             lanes=self.lanes,
             delivery=self.delivery,
             attachments=attachments,
+            questions=questions,
             wall=wall,
         )
         self.admission = Admission(
@@ -150,6 +155,7 @@ class ServedProfile:
             spool=spool,
             accounts=self.accounts,
             attachments=attachments,
+            questions=questions,
             agent=self._agent,
             perform=self.intake.perform,
             freed=self.lanes.freed,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hermes_core.attachments import Attachments
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
+    from hermes_core.questions import Questions
     from hermes_core.store import Store
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Turns:
         spool: Spool,
         accounts: Accounts,
         attachments: Attachments,
+        questions: Questions,
         agent: Callable[[Address], Agent[Settings] | None],
         perform: Callable[[Admitted[Inbound], str, int], Awaitable[None]],
         freed: Callable[[int], None],
@@ -91,6 +93,7 @@ class Turns:
         self._spool = spool
         self._accounts = accounts
         self._attachments = attachments
+        self._questions = questions
         self._agent = agent
         self._perform = perform
         self._freed = freed
@@ -211,7 +214,9 @@ class Turns:
         """Let the agent run and write the end. Which end it was, and what observers are told."""
         started = asyncio.get_running_loop().time()
         run = Run(taken.turn_id, job.events[0].sender.id, self.limits)
-        turn = AgentTurn(taken, job, scope=self._scope, store=self._store, run=run)
+        turn = AgentTurn(
+            taken, job, scope=self._scope, store=self._store, run=run, questions=self._questions
+        )
         outcome = await run_agent(self._agent(job.reply.address), lane, turn, run, hear)
         shown = taken.shown if hear.preview is None else await hear.preview.close()
         duration = asyncio.get_running_loop().time() - started

@@ -14,6 +14,7 @@ import msgspec
 
 from hermes_core.hookspecs import hookimpl
 from hermes_core.messages import (
+    Action,
     Address,
     ChatKind,
     Inbound,
@@ -94,6 +95,7 @@ class ScriptedPlatform:
         max_length: int = 4000,
         length: Callable[[str], int] = len,
         max_attachment: int = 0,
+        buttons: bool = False,
         own_id: str = "bot",
         allow_all: bool = True,
         journal: Path | None = None,
@@ -128,6 +130,7 @@ class ScriptedPlatform:
             edit_interval=edit_interval,
             idempotent=idempotent,
             max_attachment=max_attachment,
+            buttons=buttons,
             implicit=True,
         )
 
@@ -182,6 +185,19 @@ class ScriptedPlatform:
             event_id=f"e{next(self._events)}" if event_id is None else event_id,
             text=text,
             mentions_me=mentions_me,
+        )
+        return await self.inject(event)
+
+    async def press(
+        self, value: str, *, message_id: str, user: str = "u1", chat: str = "c1"
+    ) -> Received:
+        """Let a person press a button."""
+        event = Action(
+            address=self.address(chat),
+            sender=Sender(id=user, name=user.upper()),
+            event_id=f"e{next(self._events)}",
+            message_id=message_id,
+            value=value,
         )
         return await self.inject(event)
 

@@ -1,0 +1,206 @@
+"""Questions of a running turn, and who may answer them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_core import AgentEvent, Button, RateLimited, Text, Turn
+from hermes_core.gateway import Gateway
+from hermes_core.messages import Accepted, Denied
+from hermes_core.testing import ScriptedAgent, ScriptedPlatform, Sent, gateway
+from tests.core.support import until
+from tests.store.support import one_batch
+
+CHOICES = ["Allow", "Deny"]
+ADMIN = '[platforms.scripted]\nallowed_users = ["u1", "u2"]\nadmins = ["boss"]\n'
+Work = Callable[[Gateway, ScriptedPlatform], Awaitable[None]]
+
+
+async def asks(turn: Turn) -> AsyncIterator[AgentEvent]:
+    choice = await turn.ask("Delete it?", CHOICES)
+    yield Text(f"chosen: {choice}")
+
+
+def run(
+    path: Path,
+    work: Work,
+    *,
+    platform: ScriptedPlatform | None = None,
+    agent: Callable[[Turn], AsyncIterator[AgentEvent]] = asks,
+    config: str = "",
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            network = platform or ScriptedPlatform(buttons=True, edit=True)
+            async with gateway(path, network, ScriptedAgent(agent), config=config) as running:
+                await work(running, network)
+
+    asyncio.run(main())
+
+
+async def asked(platform: ScriptedPlatform) -> tuple[Sent, tuple[Button, ...]]:
+    """The question that people see next, and its buttons."""
+    sent = await platform.next_sent()
+    assert sent.message.kind == "question"
+    return sent, sent.message.buttons
+
+
+async def ticks() -> None:
+    """Let everything come as far as it can."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+def test_a_button_answers_the_question_and_goes(tmp_path: Path) -> None:
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        sent, buttons = await asked(platform)
+        assert (sent.message.text, [button.label for button in buttons]) == ("Delete it?", CHOICES)
+        assert all(len(button.value.encode()) <= 64 for button in buttons)
+        await platform.press(buttons[1].value, message_id=sent.message_id)
+        await until(lambda: {"Delete it?\n→ Deny", "chosen: Deny"} == set(platform.texts()))
+        shown = {each.message_id: each.message for each in platform.sent}
+        assert shown[sent.message_id].text == "Delete it?\n→ Deny"
+        assert shown[sent.message_id].buttons == ()
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("buttons", [True, False])
+def test_a_command_answers_it_too(tmp_path: Path, buttons: bool) -> None:
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        sent, _buttons = await asked(platform)
+        listed = "Delete it?\n1. Allow\n2. Deny\nAnswer with /choose and a number."
+        assert sent.message.text == ("Delete it?" if buttons else listed)
+        for wrong in ("/choose", "/choose 0", "/choose 3", "/choose ²", f"/choose {'1' * 5000}"):
+            await platform.say(wrong)
+            assert await platform.next_text() == "Use /choose with a number from 1 to 2."
+        await platform.say("/choose 1")
+        assert {await platform.next_text() for _ in range(2)} == {"→ Allow", "chosen: Allow"}
+        await platform.say("/choose 1")
+        assert await platform.next_text() == "There is no question for you to answer."
+
+    run(tmp_path, work, platform=ScriptedPlatform(buttons=buttons))
+
+
+@pytest.mark.case("AZ-08")
+def test_only_its_person_or_an_admin_decides_there_and_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(running: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello", user="u1", chat="g", kind="group")
+        sent, (allow, deny) = await asked(platform)
+        there = {"message_id": sent.message_id, "chat": "g"}
+        assert isinstance(await platform.press(allow.value, user="u9", **there), Denied)
+        assert isinstance(await platform.press(allow.value, user="u2", **there), Accepted)
+        elsewhere = {"message_id": sent.message_id, "chat": "other"}
+        assert isinstance(await platform.press(allow.value, user="u1", **elsewhere), Accepted)
+        await platform.press("q_0123456789", user="u1", **there)
+        assert len(platform.sent) == 1
+        async with asyncio.TaskGroup() as both, one_batch(running.profiles["default"].store):
+            both.create_task(platform.press(deny.value, user="boss", **there))
+            both.create_task(platform.press(allow.value, user="u1", **there))
+            await ticks()
+        await until(lambda: "chosen: Deny" in platform.texts())
+        await platform.press(allow.value, user="u1", **there)
+        await platform.say("/choose 1", user="u1", chat="g", kind="group")
+        await until(lambda: "There is no question for you to answer." in platform.texts())
+        assert platform.texts()[0] == "Delete it?\n→ Deny"
+
+    platform = ScriptedPlatform(buttons=True, edit=True, allow_all=False)
+    run(tmp_path, work, platform=platform, config=ADMIN)
+    assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
+
+
+@pytest.mark.case("AZ-08")
+def test_a_question_that_nobody_answers_in_time_is_over(tmp_path: Path) -> None:
+    async def impatient(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text(f"chosen: {await turn.ask('Delete it?', CHOICES, limit=0.05)}")
+
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        sent, buttons = await asked(platform)
+        assert await platform.next_text() == "chosen: None"
+        await platform.press(buttons[0].value, message_id=sent.message_id)
+        await platform.say("again")
+        await asked(platform)
+        assert "→" not in "".join(platform.texts())
+
+    run(tmp_path, work, platform=ScriptedPlatform(buttons=True), agent=impatient)
+
+
+def test_a_question_ends_with_its_turn(tmp_path: Path) -> None:
+    after: list[str | None] = []
+
+    async def stubborn(turn: Turn) -> AsyncIterator[AgentEvent]:
+        try:
+            await turn.ask("Delete it?", CHOICES)
+        except asyncio.CancelledError:
+            after.append(await turn.ask("Really?", CHOICES))
+            raise
+        yield Text("never")
+
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        sent, buttons = await asked(platform)
+        await platform.say("/stop")
+        assert await platform.next_text() == "Stopped before it did anything: send it again if" + (
+            " you still want it."
+        )
+        await platform.press(buttons[0].value, message_id=sent.message_id)
+        await platform.say("/choose 1")
+        assert await platform.next_text() == "There is no question for you to answer."
+        assert after == [None]
+
+    run(tmp_path, work, agent=stubborn)
+
+
+@pytest.mark.parametrize(
+    ("question", "choices"),
+    [
+        ("", CHOICES),
+        ("  ", CHOICES),
+        ("Q", []),
+        ("Q", ["a", "a"]),
+        ("Q", [""]),
+        ("Q", ["a" * 41]),
+        ("Q", ["a\nb"]),
+        ("Q", [str(number) for number in range(9)]),
+    ],
+)
+def test_what_cannot_be_asked_is_an_error_of_the_agent(
+    tmp_path: Path, question: str, choices: list[str]
+) -> None:
+    errors: list[str] = []
+
+    async def wrong(turn: Turn) -> AsyncIterator[AgentEvent]:
+        try:
+            await turn.ask(question, choices)
+        except ValueError as error:
+            errors.append(str(error))
+        yield Text("done")
+
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        assert await platform.next_text() == "done"
+        assert len(errors) == 1
+
+    run(tmp_path, work, agent=wrong)
+
+
+def test_a_question_that_comes_too_late_is_not_sent(tmp_path: Path) -> None:
+    async def impatient(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text(f"chosen: {await turn.ask('Delete it?', CHOICES, limit=0.05)}")
+
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        platform.results.append(RateLimited(0.3))
+        await platform.say("hello")
+        assert await platform.next_text() == "chosen: None"
+
+    run(tmp_path, work, agent=impatient)
