@@ -47,12 +47,13 @@ def test_no_hook_is_newer_than_the_hook_api() -> None:
 def test_the_examples_are_plugins(site: Installer) -> None:
     sources = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
     (requirement,) = re.findall(r'dependencies = \["(.+)"\]', PAGE)
-    for name, source in zip(("line", "tally"), sources, strict=True):
+    for name, source in zip(("line", "cleaner", "tally"), sources, strict=True):
         site.install(f"hermes-plugin-{name}", requires=[requirement])
         (site.directory / f"hermes_plugin_{name}.py").write_text(source)
     loaded = load(path=site.path)
     assert not loaded.quarantined
     assert list(loaded.platforms) == ["line"]
+    assert list(loaded.agents) == ["cleaner"]
     assert list(loaded.services) == ["tally"]
     assert list(loaded.sections) == ["tally"]
 

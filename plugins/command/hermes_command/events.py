@@ -75,27 +75,43 @@ class UsageLine(msgspec.Struct, frozen=True, tag="usage"):
     model: str = ""
 
 
-EventLine: TypeAlias = (
+Choice = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+
+
+class AskLine(msgspec.Struct, frozen=True, tag="ask"):
+    """Let the person choose, and wait up to `limit` seconds. The answer is a line on stdin, which
+    the setting `dialogue` keeps open: a JSON object with `choice`, null when nobody chose."""
+
+    text: NonEmpty
+    choices: Annotated[tuple[Choice, ...], msgspec.Meta(min_length=1, max_length=8)]
+    limit: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 300.0
+
+
+_ChatLine: TypeAlias = (
     TextLine | CommentaryLine | ToolStartLine | ToolEndLine | AttachLine | FinalLine | UsageLine
 )
+EventLine: TypeAlias = _ChatLine | AskLine
+Said: TypeAlias = AgentEvent | AskLine
+"""What a program says: to the chat, or to the gateway for an answer."""
 
 
 class NoEvent(ValueError):
     """A line that says nothing that is known. The text says why and quotes nothing but its type."""
 
 
-def parse(line: str, cwd: Path) -> AgentEvent:
+def parse(line: str, cwd: Path) -> Said:
     """The event on a line. Raises NoEvent."""
     try:
         # Not msgspec's parser: it refuses halves of characters, which JavaScript's JSON can hold.
-        return _event(msgspec.convert(json.loads(line), EventLine), cwd)
+        said = msgspec.convert(json.loads(line), EventLine)
+        return said if isinstance(said, AskLine) else _event(said, cwd)
     except msgspec.ValidationError as error:
         raise NoEvent(str(error)) from None
     except (ValueError, RecursionError):
         raise NoEvent("not JSON") from None
 
 
-def _event(line: EventLine, cwd: Path) -> AgentEvent:
+def _event(line: _ChatLine, cwd: Path) -> AgentEvent:
     match line:
         case TextLine(text):
             return Text(_whole(text))

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from hermes_command.events import NoEvent, parse
+from hermes_command.events import NoEvent, Said, parse
 from hermes_command.settings import Output
-from hermes_core import AgentError, AgentEvent, Text
+from hermes_core import AgentError, Text
 
 _MAX_COMPLAINTS = 20
 """Lines of the log at most about lines of one run that say nothing."""
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 class Reader(Protocol):
     """Takes the characters of an output in, piece by piece."""
 
-    def feed(self, text: str) -> Iterator[AgentEvent]: ...
+    def feed(self, text: str) -> Iterator[Said]: ...
 
-    def end(self) -> Iterator[AgentEvent]:
+    def end(self) -> Iterator[Said]:
         """Nothing more comes. Raises AgentError when the whole output was of no use."""
 
 
@@ -41,10 +41,10 @@ class OutputReader:
             else Either(cwd, place)
         )
 
-    def feed(self, chunk: bytes) -> Iterator[AgentEvent]:
+    def feed(self, chunk: bytes) -> Iterator[Said]:
         return self._reader.feed(self._decode(chunk))
 
-    def end(self) -> Iterator[AgentEvent]:
+    def end(self) -> Iterator[Said]:
         yield from self._reader.feed(self._decode(b"", final=True))
         yield from self._reader.end()
 
@@ -56,7 +56,7 @@ class PlainText:
         self._begun = False
         self._space = ""
 
-    def feed(self, text: str) -> Iterator[AgentEvent]:
+    def feed(self, text: str) -> Iterator[Said]:
         text = self._space + text
         if not self._begun:
             text = text.lstrip("\r\n")
@@ -66,7 +66,7 @@ class PlainText:
             self._begun = True
             yield Text(shown)
 
-    def end(self) -> Iterator[AgentEvent]:
+    def end(self) -> Iterator[Said]:
         return iter(())
 
 
@@ -80,14 +80,14 @@ class EventLines:
         self._events = 0
         self._skipped = 0
 
-    def feed(self, text: str) -> Iterator[AgentEvent]:
+    def feed(self, text: str) -> Iterator[Said]:
         *lines, rest = text.split("\n")
         for line in lines:
             yield from self._parse(self._line + line)
             self._line = ""
         self._line += rest
 
-    def end(self) -> Iterator[AgentEvent]:
+    def end(self) -> Iterator[Said]:
         yield from self._parse(self._line)
         if self._skipped and not self._events:
             raise AgentError(
@@ -96,7 +96,7 @@ class EventLines:
                 remedy='its lines are no events: see the README, or set output = "text"',
             )
 
-    def _parse(self, line: str) -> Iterator[AgentEvent]:
+    def _parse(self, line: str) -> Iterator[Said]:
         if not line.strip():
             return
         try:
@@ -118,7 +118,7 @@ class Either:
         self._chosen: Reader | None = None
         self._start = ""
 
-    def feed(self, text: str) -> Iterator[AgentEvent]:
+    def feed(self, text: str) -> Iterator[Said]:
         if self._chosen is None:
             self._start += text
             self._chosen = self._choose(whole=False)
@@ -127,7 +127,7 @@ class Either:
             text, self._start = self._start, ""
         yield from self._chosen.feed(text)
 
-    def end(self) -> Iterator[AgentEvent]:
+    def end(self) -> Iterator[Said]:
         reader = self._chosen or self._choose(whole=True) or PlainText()
         yield from reader.feed(self._start)
         yield from reader.end()

@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from hermes_command.document import turn_document, turn_text
+from hermes_command.events import AskLine
 from hermes_command.output import OutputReader
 from hermes_command.settings import CommandSettings, expand
 from hermes_command.stderr import ErrorLog
@@ -39,14 +40,18 @@ async def answer(settings: CommandSettings, turn: Turn) -> AsyncGenerator[AgentE
             helpers = await stack.enter_async_context(_Helpers())  # they end after the program
             stdin = await run.stdin()
             child = await run.start(stack)
-            helpers.start(_feed(child.stdin, stdin))
+            helpers.start(_feed(child.stdin, stdin, close=not settings.dialogue))
             helpers.start(errors.read(child.stderr))
             output = OutputReader(settings.output, run.cwd, place)
             while chunk := await run.read(child.stdout):
-                for event in output.feed(chunk):
-                    yield event
-            for event in output.end():
-                yield event
+                for said in output.feed(chunk):
+                    if isinstance(said, AskLine):
+                        await run.ask(said, child.stdin)
+                    else:
+                        yield said
+            for said in output.end():
+                if not isinstance(said, AskLine):  # nobody is left to hear the answer
+                    yield said
             await run.finish(child)
     except AgentError as error:
         words = f"; its last words: {errors.last_words}" if errors.last_words else ""
@@ -102,6 +107,21 @@ class _Run:
                 remedy=f"it wrote more than {self._settings.max_output} bytes",
             )
         return chunk
+
+    async def ask(self, question: AskLine, stdin: asyncio.StreamWriter) -> None:
+        """Let the person choose, and tell the program."""
+        if not self._settings.dialogue:
+            raise AgentError(
+                "The agent's program asks something, and cannot hear the answer.",
+                where=f"{_WHERE} dialogue",
+                remedy="set dialogue = true",
+            )
+        asking = self._turn.ask(question.text, question.choices, limit=question.limit)
+        try:
+            choice = await self._in_time(asking)
+        except ValueError as error:
+            raise AgentError(f"The agent's program cannot ask that: {error}.") from error
+        await _feed(stdin, msgspec.json.encode({"choice": choice}) + b"\n", close=False)
 
     async def finish(self, child: ChildTree) -> None:
         """See the program end well. What it left running in the background then is meant to run."""
@@ -177,12 +197,13 @@ class _Helpers:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _feed(stdin: asyncio.StreamWriter, data: bytes) -> None:
+async def _feed(stdin: asyncio.StreamWriter, data: bytes, *, close: bool) -> None:
     # A program need not read its stdin.
     with suppress(BrokenPipeError, ConnectionResetError):
         stdin.write(data)
         await stdin.drain()
-    stdin.close()
+    if close:
+        stdin.close()
 
 
 def _signal_name(number: int) -> str:

@@ -19,6 +19,8 @@ class CommandSettings(Settings):
     `argv` is the program and its arguments, never a shell line. `input` is what its stdin gets: the
     JSON document of `document.py`, or just the text of the messages. `output` is what its stdout
     means: plain text, JSON lines of events, or "auto", which tells them apart by the first line.
+    With `dialogue` stdin stays open after the first line, and what the program asks is answered
+    there.
 
     `timeout` is for a whole run, `history` a budget in characters, `max_output` one in bytes.
     `cwd` is absolute or begins with ``~``; without it, the program runs in a directory of its own
@@ -28,6 +30,7 @@ class CommandSettings(Settings):
     argv: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     input: Input = "json"
     output: Output = "auto"
+    dialogue: bool = False
     timeout: Duration = Duration(1800.0)
     history: Annotated[int, msgspec.Meta(ge=0)] = 100_000
     max_output: Annotated[int, msgspec.Meta(ge=1)] = 1 << 20
@@ -39,6 +42,8 @@ class CommandSettings(Settings):
             raise ValueError("argv must begin with the name or the path of a program")
         if any("\0" in argument for argument in (*self.argv, self.cwd)):
             raise ValueError("argv and cwd cannot hold a NUL character")
+        if self.dialogue and self.input == "text":
+            raise ValueError('dialogue needs input = "json", whose end can be told')
         if self.timeout <= 0:
             raise ValueError("timeout must be more than nothing")
         if self.cwd and not self.cwd.startswith(("/", "~")):

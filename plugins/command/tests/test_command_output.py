@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_command.events import Said
 from hermes_command.output import OutputReader
 from hermes_command.settings import Output
 from hermes_core import (
     AgentError,
-    AgentEvent,
     Attach,
     Commentary,
     Final,
@@ -28,7 +28,7 @@ from hermes_core import (
 CWD = Path("/there")
 
 
-def read(*chunks: bytes, output: Output = "auto") -> list[AgentEvent]:
+def read(*chunks: bytes, output: Output = "auto") -> list[Said]:
     reader = OutputReader(output, CWD, {"turn": "t_1"})
     events = [event for chunk in chunks for event in reader.feed(chunk)]
     return [*events, *reader.end()]

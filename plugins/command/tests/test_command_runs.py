@@ -65,6 +65,14 @@ class FakeTurn:
     chat_kind: ChatKind = "group"
     hint: str = "Markdown"
     asked: list[int] = field(default_factory=list)
+    questions: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
+    choice: str | None = None
+
+    async def ask(self, question: str, choices: tuple[str, ...], *, limit: float) -> str | None:
+        if len(set(choices)) < len(choices):
+            raise ValueError("twice the same")
+        self.questions.append((question, choices, limit))
+        return self.choice
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
         self.asked.append(max_chars)
@@ -149,6 +157,47 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state not in "ZX"
+
+
+ASKING = """
+import json, sys
+turn = json.loads(sys.stdin.readline())
+for choices in (["Allow", "Deny"], ["Yes", "No"]):
+    asked = {"type": "ask", "text": turn["messages"][0]["text"], "choices": choices, "limit": 5}
+    print(json.dumps(asked), flush=True)
+    answer = json.loads(sys.stdin.readline() or '{"choice": "nobody there"}')
+    print(json.dumps({"type": "text", "text": f"{answer['choice']} "}), flush=True)
+"""
+
+
+class TestAsking:
+    @pytest.mark.parametrize("choice", ["Allow", None])
+    def test_a_program_asks_and_goes_on_with_the_choice(
+        self, turn: FakeTurn, choice: str | None
+    ) -> None:
+        turn.choice = choice
+        assert said(turn, python(ASKING), dialogue=True) == f"{choice} {choice} "
+        asked = [("hello", ("Allow", "Deny"), 5.0), ("hello", ("Yes", "No"), 5.0)]
+        assert turn.questions == asked
+
+    def test_one_that_could_not_hear_the_answer_is_told_what_to_set(self, turn: FakeTurn) -> None:
+        error = fails(turn, python(ASKING))
+        assert "cannot hear the answer" in str(error)
+        assert error.remedy == "set dialogue = true"
+        assert turn.questions == []
+
+    def test_what_cannot_be_asked_ends_the_run(self, turn: FakeTurn) -> None:
+        script = ASKING.replace('["Allow", "Deny"]', '["Allow", "Allow"]')
+        assert "cannot ask that" in str(fails(turn, python(script), dialogue=True))
+
+    def test_who_does_not_wait_for_the_answer_harms_nobody(self, turn: FakeTurn) -> None:
+        line = '{"type": "ask", "text": "Sure?", "choices": ["Yes"]}'
+        script = f'echo \'{line}\'; echo \'{{"type": "text", "text": "bye"}}\''
+        assert said(turn, sh(script), dialogue=True) == "bye"
+
+    def test_a_dialogue_has_no_plain_text_for_a_beginning(self) -> None:
+        with pytest.raises(ValueError, match="dialogue"):
+            CommandSettings(argv=("cat",), input="text", dialogue=True)
 
 
 class TestInput:

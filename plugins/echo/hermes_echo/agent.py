@@ -14,6 +14,7 @@ MAX_LENGTH = 10_000_000
 
 _WORD = re.compile(r"\s*\S+\s*|\s+")
 _SLOW = re.compile(r"slow\s+(?P<seconds>[0-9]{1,5}(?:\.[0-9]{1,3})?)\s+(?P<text>.+)", re.DOTALL)
+_ASK = re.compile(r"ask\s+(?P<question>\S.*)", re.DOTALL)
 _LONG = re.compile(r"long\s+(?P<length>[0-9]{1,8})\s*")
 
 
@@ -63,7 +64,10 @@ class EchoAgent(Agent[EchoSettings]):
 
     async def run(self, turn: Turn) -> AsyncIterator[AgentEvent]:
         """Stream the answer word by word."""
-        reply = answer("\n".join(message.text for message in turn.messages))
+        text = "\n".join(message.text for message in turn.messages)
+        if asked := _ASK.fullmatch(text):
+            text = await turn.ask(asked["question"], ["Yes", "No"]) or "Nobody answered."
+        reply = answer(text)
         for piece in reply.pieces:
             await asyncio.sleep(reply.pause)
             yield Text(piece)

@@ -19,17 +19,24 @@ class FakeTurn:
     """Only what the echo agent looks at."""
 
     def __init__(self, *texts: str) -> None:
+        self.asked: list[tuple[str, list[str]]] = []
+        self.choice: str | None = None
         self.messages: Sequence[TurnMessage] = [
             TurnMessage(token=str(n), text=text, sender="1", sender_name="", received_at=0.0)
             for n, text in enumerate(texts)
         ]
 
+    async def ask(self, question: str, choices: Sequence[str]) -> str | None:
+        self.asked.append((question, list(choices)))
+        return self.choice
 
-def pieces(*texts: str) -> list[str]:
+
+def pieces(*texts: str, turn: FakeTurn | None = None) -> list[str]:
     agent = EchoAgent(EchoSettings(), cast(ProfileScope, None))  # it looks at nothing of a profile
+    given = turn or FakeTurn(*texts)
 
     async def collect() -> list[str]:
-        events = [event async for event in agent.run(cast(Turn, FakeTurn(*texts)))]
+        events = [event async for event in agent.run(cast(Turn, given))]
         return [event.text for event in events if isinstance(event, Text)]
 
     return asyncio.run(collect())
@@ -91,3 +98,11 @@ def test_the_plugin_declares_one_agent() -> None:
     assert (declared.name, declared.agent, declared.settings) == ("echo", EchoAgent, EchoSettings)
     (entry_point,) = entry_points(group="hermes.plugins", name="echo")
     assert entry_point.load() is hermes_echo
+
+
+@pytest.mark.parametrize(("choice", "said"), [("Yes", "Yes"), (None, "Nobody answered.")])
+def test_ask_says_what_was_chosen(choice: str | None, said: str) -> None:
+    turn = FakeTurn("ask Shall I?")
+    turn.choice = choice
+    assert "".join(pieces(turn=turn)) == said
+    assert turn.asked == [("Shall I?", ["Yes", "No"])]

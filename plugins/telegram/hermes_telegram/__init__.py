@@ -28,6 +28,7 @@ def declare(adapter: type[TelegramAdapter] = TelegramAdapter, *, previews: bool 
         edit_interval=EDIT_INTERVAL,
         rate=RATE,
         chat_rate=CHAT_RATE,
+        buttons=True,
         hint=(
             "Telegram shows Markdown: bold, italic, strikethrough, links, quotes, code with a"
             " language. Tables are shown as they are written; images are links."

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import msgspec
-from telegram import LinkPreviewOptions, MessageEntity, ReplyParameters
+from telegram import (
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    LinkPreviewOptions,
+    MessageEntity,
+    ReplyParameters,
+)
 from telegram import Message as Sent
 from telegram.constants import ChatAction, FileSizeLimit, MessageLimit
 from telegram.error import ChatMigrated, InvalidToken, TelegramError
@@ -62,12 +68,12 @@ class Sender:
         self._moved: OrderedDict[int, int] = OrderedDict()
 
     async def send(self, message: Outbound) -> Receipt:
-        """A text, with or without files."""
+        """A text, with files or buttons or neither."""
         target = self._target(message.address)
         reply = _reply(message.reply_to)
         if message.attachments:
             return await self._send_files(message, target, reply)
-        return await self._send_text(message.text, target, reply)
+        return await self._send_text(message.text, target, reply, _keyboard(message))
 
     async def edit(self, message_id: str, message: Outbound) -> Receipt:
         """A new text for an earlier message. That it reads so already is success."""
@@ -135,7 +141,13 @@ class Sender:
 
     # ── text ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _send_text(self, text: str, target: Target, reply: ReplyParameters | None) -> Receipt:
+    async def _send_text(
+        self,
+        text: str,
+        target: Target,
+        reply: ReplyParameters | None,
+        keyboard: InlineKeyboardMarkup | None = None,
+    ) -> Receipt:
         async def call(to: Target, rendered: Rendered) -> Sent:
             return await self._bot.send_message(
                 to.chat_id,
@@ -144,6 +156,7 @@ class Sender:
                 message_thread_id=to.thread_id,
                 reply_parameters=reply,
                 link_preview_options=self._previews,
+                reply_markup=keyboard,
             )
 
         return _receipt(await self._formatted(text, target, call))
@@ -264,6 +277,18 @@ def _reply(message_id: str | None) -> ReplyParameters | None:
     if message_id is None or not (message_id.isascii() and message_id.isdigit()):
         return None
     return ReplyParameters(int(message_id), allow_sending_without_reply=True)
+
+
+def _keyboard(message: Outbound) -> InlineKeyboardMarkup | None:
+    """The buttons of a message, one below the other, so that their labels are readable."""
+    if not message.buttons:
+        return None
+    return InlineKeyboardMarkup(
+        [
+            [InlineKeyboardButton(button.label, callback_data=button.value)]
+            for button in message.buttons
+        ]
+    )
 
 
 def _message_number(message_id: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -41,5 +42,32 @@ def test_a_growing_answer_is_shown_by_edits_and_ends_whole(tmp_path: Path) -> No
             while api.chat(1) != ["It is done"]:
                 await api.change()
             assert len(api.of("sendMessage")) == 1
+
+    asyncio.run(main())
+
+
+def test_a_question_has_buttons_until_one_is_pressed(tmp_path: Path) -> None:
+    async def ask(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text(f"You chose {await turn.ask('Delete *it*?', ['Allow', 'Deny'])}.")
+
+    async def main() -> None:
+        async with BotApi() as api, telegram_gateway(tmp_path, api.url, ScriptedAgent(ask)):
+            api.say("go", chat=7)
+            question = await api.called("sendMessage")
+            rows = json.loads(question.fields["reply_markup"])["inline_keyboard"]
+            assert [button["text"] for row in rows for button in row] == ["Allow", "Deny"]
+            data = rows[1][0]["callback_data"]
+            assert len(data.encode()) <= 64
+            ((_, message_id),) = api.texts
+            below = api.message("Delete it?", chat=7) | {"message_id": message_id}
+            person = {"id": 7, "is_bot": False, "first_name": "A"}
+            api.update(
+                "callback_query", {"id": "1", "from": person, "message": below, "data": data}
+            )
+            edited = await api.called("editMessageText")
+            assert edited.fields["text"] == "Delete it?\n→ Deny"
+            assert "reply_markup" not in edited.fields
+            while "You chose Deny." not in api.chat(7):
+                await api.change()
 
     asyncio.run(main())
