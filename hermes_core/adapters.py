@@ -177,6 +177,9 @@ class Account:
         call = self._calls.call(specs.edit, message_id=message_id, message=message)
         return _receipt(await call, self.name)
 
+    async def draft(self, message: Outbound) -> None:
+        await self._calls.call(specs.draft, message=message)
+
     async def reconcile(self, message: Outbound) -> Receipt | None:
         """What became of an earlier attempt. Raises when the platform cannot tell."""
         if not self._calls.has(specs.reconcile):

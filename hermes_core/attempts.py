@@ -70,6 +70,8 @@ class Link(Protocol):
 
     async def edit(self, message_id: str, message: Outbound) -> Receipt: ...
 
+    async def draft(self, message: Outbound) -> None: ...
+
     async def reconcile(self, message: Outbound) -> Receipt | None:
         """What became of an earlier attempt. Raises when nobody can tell."""
 
@@ -129,9 +131,9 @@ async def attempt(row: Row, link: Link, wall: Callable[[], float]) -> Verdict:
 async def look_for(shown: Shown, link: Link) -> Shown:
     """Find out whether the message arrived that is to show an answer. Raises when nobody can
     tell."""
-    if shown.draft is None:
+    if shown.unsure is None:
         return shown
-    receipt = await link.reconcile(shown.draft)
+    receipt = await link.reconcile(shown.unsure)
     return Shown() if receipt is None else Shown(receipt.message_id)
 
 

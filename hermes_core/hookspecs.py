@@ -167,6 +167,16 @@ def edit(message_id: str, message: Outbound) -> Receipt:
     raise NotImplementedError
 
 
+@hookkinds.adapter(since="1.0", limit=30.0)
+def draft(message: Outbound) -> None:
+    """Show the beginning of an answer as something that goes by itself, or with the next message.
+
+    Called again with the same `message.id` as the answer grows, in the kinds of chat that the
+    platform declares as ``drafts``. At most once; after a failure the answer is shown by edits.
+    """
+    raise NotImplementedError
+
+
 @hookkinds.adapter(since="1.0", limit=60.0)
 def reconcile(message: Outbound) -> Receipt | None:
     """Find out what became of an earlier `send` of this very message, whose outcome is unknown.

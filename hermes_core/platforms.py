@@ -5,7 +5,7 @@ See `hookspecs.py` for the adapter hooks and `docs/plugins.md` for the manual.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -103,7 +103,8 @@ class Platform:
     facts.
 
     `max_length` is the longest text of one message, measured by `length`. `edit` allows streaming
-    by edits, at most one per `edit_interval` seconds. `idempotent` says that sending the same
+    by edits, at most one per `edit_interval` seconds; in the kinds of chat that `drafts` names,
+    by drafts if those work. `idempotent` says that sending the same
     `Outbound.id` twice shows one message. `rate` and `chat_rate` are messages per second for the
     whole account and for one chat, None for no limit. `buttons` says that those of an `Outbound`
     are shown, and that pressing one comes in as an `Action`. `hint` is text for agents about what
@@ -122,6 +123,7 @@ class Platform:
     chat_rate: float | None
     max_attachment: int
     buttons: bool
+    drafts: frozenset[ChatKind]
     implicit: bool
     hint: str
 
@@ -140,11 +142,13 @@ class Platform:
         chat_rate: float | None = None,
         max_attachment: int = 0,
         buttons: bool = False,
+        drafts: Collection[ChatKind] = (),
         implicit: bool = False,
         hint: str = "",
     ) -> None:
         """`implicit` platforms need no section in the settings: an account exists as soon as the
         plugin is installed. For local platforms only."""
         values = {key: value for key, value in locals().items() if key != "self"}
+        values["drafts"] = frozenset(drafts)
         for key, value in values.items():
             object.__setattr__(self, key, value)

@@ -28,6 +28,9 @@ CLOSE_LIMIT = 5.0
 """Seconds that the last call may take before the final text is sent without its message."""
 TYPING_INTERVAL = 4.0
 """Seconds between two signs of typing: networks show one for five (Telegram, sendChatAction)."""
+DRAFT_REFRESH = 20.0
+"""Seconds after which a draft is shown again: they go after thirty (Telegram,
+sendMessageDraft)."""
 MAX_REMARKS = 100
 """Remarks of a turn that wait to be shown at most."""
 
@@ -61,6 +64,8 @@ class Preview:
         self._remarks: asyncio.Queue[str] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure = ""
+        drafts = reply.address.kind in link.platform.drafts
+        self._drafting = drafts and reply.shown == Shown()
         self.shown = reply.shown
 
     def hear(self, event: AgentEvent, *, changed: bool) -> None:
@@ -103,7 +108,11 @@ class Preview:
     async def _show_until_closed(self) -> None:
         shown = ""
         while True:
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout(DRAFT_REFRESH if self._drafting else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                shown = ""
             if self._closing.is_set():
                 return
             self._changed.clear()
@@ -134,7 +143,7 @@ class Preview:
         chat_id = self._reply.address.chat_id
         return (
             self._link.connected
-            and (bool(self.shown.message_id) or self._idle())
+            and (self._drafting or bool(self.shown.message_id) or self._idle())
             and self._link.budget.has_room(chat_id, now)
         )
 
@@ -142,6 +151,8 @@ class Preview:
         """One call of the adapter; returns the pause until the next one in seconds."""
         message = self._message(self._id, text)
         try:
+            if self._drafting and await self._draft(message):
+                return self._link.platform.edit_interval
             self.shown = await look_for(self.shown, self._link)
             if self.shown.message_id:
                 await self._link.edit(self.shown.message_id, message)
@@ -153,11 +164,22 @@ class Preview:
             self._failed(f"{error}")
         return self._link.platform.edit_interval
 
+    async def _draft(self, message: Outbound) -> bool:
+        """Show a draft. False when that cannot be done here: not once, and not again."""
+        try:
+            await self._link.draft(message)
+        except RateLimited:
+            raise
+        except Exception as error:
+            log.debug("a draft was not shown: %s", error, extra={"turn": self._reply.turn_id})
+            self._drafting = False
+        return self._drafting
+
     async def _send(self, message: Outbound) -> None:
         """The first call. It is committed that it is made, so that a crash in it leaves a trace."""
-        draft = Shown(draft=message)
-        await self._record(draft)
-        self.shown = draft
+        unsure = Shown(unsure=message)
+        await self._record(unsure)
+        self.shown = unsure
         try:
             receipt = await self._link.send(message)
         except Exception as error:

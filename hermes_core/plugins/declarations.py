@@ -171,6 +171,8 @@ def _check_platform(platform: Platform) -> None:
     findings = inspect_adapter(platform.adapter)
     if platform.edit and "edit" not in findings.hooks:
         findings.faults.append("edit is missing, and the platform declares edit=True")
+    if platform.drafts and not (platform.edit and "draft" in findings.hooks):
+        findings.faults.append("drafts need the hook draft, and edit=True where they fail")
     if findings.faults:
         raise PluginError("; ".join(findings.faults), where=platform.adapter.__qualname__)
 

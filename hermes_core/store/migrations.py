@@ -35,7 +35,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE turn (
             id TEXT NOT NULL PRIMARY KEY, session_id TEXT NOT NULL, session_key TEXT NOT NULL,
             generation INTEGER NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL,
-            preview TEXT NOT NULL DEFAULT '', draft BLOB, state TEXT NOT NULL,
+            preview TEXT NOT NULL DEFAULT '', unsure BLOB, state TEXT NOT NULL,
             reason TEXT NOT NULL DEFAULT '', started_at REAL NOT NULL, ended_at REAL)""",
         "CREATE INDEX turn_running ON turn (session_key) WHERE state = 'running'",
         """CREATE TABLE inbox (
@@ -52,7 +52,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
             account TEXT NOT NULL, chat_id TEXT NOT NULL, session_key TEXT NOT NULL, turn_id TEXT,
             payload BLOB NOT NULL, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
-            edits TEXT NOT NULL DEFAULT '', draft BLOB, doubtful INTEGER NOT NULL DEFAULT 0,
+            edits TEXT NOT NULL DEFAULT '', unsure BLOB, doubtful INTEGER NOT NULL DEFAULT 0,
             files INTEGER NOT NULL DEFAULT 0, message_id TEXT NOT NULL DEFAULT '',
             reason TEXT NOT NULL DEFAULT '', created_at REAL NOT NULL,
             expires_at REAL NOT NULL, ended_at REAL)""",

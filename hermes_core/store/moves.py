@@ -134,7 +134,7 @@ def _readdress_messages(tx: Tx, chat: Chat, new: str) -> None:
         address = msgspec.structs.replace(message.address, chat_id=new)
         message = msgspec.structs.replace(message, address=address, reply_to=None)
         tx.execute(
-            "UPDATE outbox SET payload = ?, edits = '', draft = NULL WHERE sequence = ?",
+            "UPDATE outbox SET payload = ?, edits = '', unsure = NULL WHERE sequence = ?",
             (encode(message), sequence),
         )
     tx.execute("UPDATE outbox SET chat_id = ? WHERE account = ? AND chat_id = ?", (new, *chat))
@@ -179,7 +179,7 @@ def _join(tx: Tx, key: str, to: str, now: float) -> EndedSession | None:
             " AND state = 'waiting'",
             (target, owner, current),
         )
-    tx.execute("UPDATE turn SET preview = '', draft = NULL WHERE session_key = ?", (key,))
+    tx.execute("UPDATE turn SET preview = '', unsure = NULL WHERE session_key = ?", (key,))
     for table in ("session", "inbox", "turn"):
         tx.execute(
             f"UPDATE {table} SET session_key = ?, generation = generation + ?"  # noqa: S608

@@ -25,21 +25,21 @@ class Chat(NamedTuple):
 class Shown:
     """The message that shows an answer while it is written, if there is one.
 
-    `message_id` is its id on the platform. While nobody knows whether it arrived there is only the
-    `draft` of it, as it was handed to the platform: by that it can be looked for.
+    `message_id` is its id on the platform. While nobody knows whether it arrived there is only
+    `unsure`, the message as it was handed to the platform: by that it can be looked for.
     """
 
     message_id: str = ""
-    draft: Outbound | None = None
+    unsure: Outbound | None = None
 
     @classmethod
-    def of(cls, message_id: str, draft: bytes | None) -> Shown:
+    def of(cls, message_id: str, unsure: bytes | None) -> Shown:
         """From its two columns."""
-        return cls(message_id, None if draft is None else _decode(draft))
+        return cls(message_id, None if unsure is None else _decode(unsure))
 
     @property
     def columns(self) -> tuple[str, bytes | None]:
-        return self.message_id, None if self.draft is None else encode(self.draft)
+        return self.message_id, None if self.unsure is None else encode(self.unsure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | N
 def claim(tx: Tx, chat: Chat) -> Row | None:
     """Commit the attempt of the oldest open row of a chat; None when there is none."""
     found = tx.execute(
-        "SELECT sequence, payload, session_key, turn_id, attempts, edits, draft, doubtful,"
+        "SELECT sequence, payload, session_key, turn_id, attempts, edits, unsure, doubtful,"
         " expires_at FROM outbox WHERE account = ? AND chat_id = ? AND state = 'pending'"
         " ORDER BY sequence LIMIT 1",
         chat,
     ).fetchone()
     if found is None:
         return None
-    sequence, payload, session_key, turn_id, attempts, edits, draft, doubtful, expires_at = found
+    sequence, payload, session_key, turn_id, attempts, edits, unsure, doubtful, expires_at = found
     tx.execute(
         "UPDATE outbox SET state = 'attempting', attempts = attempts + 1 WHERE sequence = ?",
         (sequence,),
@@ -132,7 +132,7 @@ def claim(tx: Tx, chat: Chat) -> Row | None:
         session_key,
         turn_id,
         attempts + 1,
-        Shown.of(edits, draft),
+        Shown.of(edits, unsure),
         bool(doubtful),
         expires_at,
     )
@@ -143,7 +143,7 @@ def settle(
 ) -> None:
     """Commit how a row ended."""
     tx.execute(
-        "UPDATE outbox SET state = ?, message_id = ?, reason = ?, ended_at = ?, draft = NULL"
+        "UPDATE outbox SET state = ?, message_id = ?, reason = ?, ended_at = ?, unsure = NULL"
         " WHERE sequence = ?",
         (state, message_id, reason, now, sequence),
     )
@@ -152,7 +152,7 @@ def settle(
 def put_back(tx: Tx, row: Row) -> None:
     """Make a row pending again, as it is now."""
     tx.execute(
-        "UPDATE outbox SET state = 'pending', attempts = ?, payload = ?, edits = ?, draft = ?,"
+        "UPDATE outbox SET state = 'pending', attempts = ?, payload = ?, edits = ?, unsure = ?,"
         " doubtful = ? WHERE sequence = ?",
         (
             row.attempts,
@@ -228,7 +228,7 @@ def _has_open(tx: Tx, chat: Chat) -> bool:
 def _insert(tx: Tx, chat: Chat, new: NewRow, *, claim: bool) -> int:
     cursor = tx.execute(
         "INSERT INTO outbox (id, account, chat_id, session_key, turn_id, payload, state, attempts,"
-        " edits, draft, files, created_at, expires_at)"
+        " edits, unsure, files, created_at, expires_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             new.message.id,

@@ -116,8 +116,8 @@ def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Bar
     turn_id = new_id("t")
     shown = _adopt(tx, cut_turn)
     tx.execute(
-        "INSERT INTO turn (id, session_id, session_key, generation, attempt, owner, preview, draft,"
-        " state, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?)",
+        "INSERT INTO turn (id, session_id, session_key, generation, attempt, owner, preview,"
+        " unsure, state, started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'running', ?)",
         (
             *(turn_id, session_id, session_key, generation, attempts + 1, owner),
             *shown.columns,
@@ -149,7 +149,7 @@ def finish(tx: Tx, taken: Taken, ending: Ending) -> Ended:
     but that it ended so, for durable observers.
     """
     cursor = tx.execute(
-        "UPDATE turn SET state = ?, reason = ?, ended_at = ?, draft = NULL"
+        "UPDATE turn SET state = ?, reason = ?, ended_at = ?, unsure = NULL"
         " WHERE id = ? AND state = 'running'",
         (ending.state, ending.reason, ending.now, taken.turn_id),
     )
@@ -179,7 +179,7 @@ def put_back(tx: Tx, taken: Taken, ending: Ending) -> list[Cut]:
 
 def set_shown(tx: Tx, turn_id: str, shown: outbox.Shown) -> None:
     """Remember the message in which a turn shows its answer, for an attempt after this one."""
-    tx.execute("UPDATE turn SET preview = ?, draft = ? WHERE id = ?", (*shown.columns, turn_id))
+    tx.execute("UPDATE turn SET preview = ?, unsure = ? WHERE id = ?", (*shown.columns, turn_id))
 
 
 def cancel(
@@ -241,7 +241,7 @@ def interrupt(
 
 def _adopt(tx: Tx, cut_turn: str | None) -> outbox.Shown:
     """What a cut attempt showed. It passes to one turn, even if its rows become several."""
-    row = tx.execute("SELECT preview, draft FROM turn WHERE id = ?", (cut_turn,)).fetchone()
+    row = tx.execute("SELECT preview, unsure FROM turn WHERE id = ?", (cut_turn,)).fetchone()
     if row is None:
         return outbox.Shown()
     set_shown(tx, str(cut_turn), outbox.Shown())

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,7 +80,8 @@ class ScriptedPlatform:
     previews included. The journal gets one JSON line per arrival, written through before the call
     returns, so that it survives a kill; what it holds at the start has arrived earlier. One that is
     `idempotent` shows a message once however often it is sent; one that `reconciles` can tell
-    whether it arrived.
+    whether it arrived. In the kinds of chat in `drafts` it shows drafts: `drafted` are their
+    texts, `draft_results` what is raised instead.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class ScriptedPlatform:
         length: Callable[[str], int] = len,
         max_attachment: int = 0,
         buttons: bool = False,
+        drafts: Collection[ChatKind] = (),
         own_id: str = "bot",
         allow_all: bool = True,
         journal: Path | None = None,
@@ -107,6 +109,9 @@ class ScriptedPlatform:
         self.own_id = own_id
         self.results: deque[Result] = deque()
         self.sent: list[Sent] = []
+        self.drafts = drafts
+        self.drafted: list[str] = []
+        self.draft_results: deque[Exception] = deque()
         self.attempts: list[Outbound] = []
         self.files: dict[str, bytes] = {}
         self.connects: list[bool] = []
@@ -131,6 +136,7 @@ class ScriptedPlatform:
             idempotent=idempotent,
             max_attachment=max_attachment,
             buttons=buttons,
+            drafts=drafts,
             implicit=True,
         )
 
@@ -271,6 +277,13 @@ class ScriptedPlatform:
             raise result.error
         return Receipt(message_id=message_id)
 
+    def draft(self, message: Outbound) -> None:
+        """A draft is shown, or is not."""
+        if self.draft_results:
+            raise self.draft_results.popleft()
+        self.drafted.append(message.text)
+        self._arrived.set()
+
     async def found(self, message: Outbound) -> Receipt | None:
         """What became of an earlier call."""
         known = self._known.get(message.id)
@@ -343,6 +356,12 @@ def _optional_hooks(platform: ScriptedPlatform) -> dict[str, object]:
             return await platform.found(message)
 
         hooks["reconcile"] = hookimpl(reconcile)
+    if platform.drafts:
+
+        async def draft(_: object, message: Outbound) -> None:
+            platform.draft(message)
+
+        hooks["draft"] = hookimpl(draft)
     if (typing := platform.typing) is not None:
 
         async def set_typing(_: object, address: Address, active: bool) -> None:

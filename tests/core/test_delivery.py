@@ -688,6 +688,67 @@ def test_a_preview_that_may_have_arrived_is_completed_and_never_shown_twice(
     run(scenario(), speed=HASTY)
 
 
+def test_where_there_are_drafts_an_answer_is_drafted_and_sent_once(tmp_path: Path) -> None:
+    async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text("one ")
+        await until(lambda: platform.drafted == ["one "])
+        await asyncio.sleep(45)  # of a hasty clock: a draft is shown again before it goes
+        assert set(platform.drafted) == {"one "}
+        assert len(platform.drafted) >= 3
+        yield Text("two")
+        await until(lambda: "one two" in platform.drafted)
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, platform, ScriptedAgent(slowly)):
+            await platform.say("go")
+            assert await platform.next_text() == "one two"
+        assert [(sent.call, sent.message.text) for sent in platform.sent] == [("send", "one two")]
+
+    platform = ScriptedPlatform(edit=True, drafts=["dm"])
+    run(scenario(), speed=HASTY)
+
+
+@pytest.mark.parametrize("error", [SendRejected("no drafts here"), ValueError("scripted"), None])
+def test_where_drafts_fail_once_answers_are_shown_by_edits(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text("one ")
+        await until(lambda: bool(platform.sent))
+        yield Text("two")
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, platform, ScriptedAgent(slowly)):
+            await platform.say("go", kind="dm" if error else "group")
+            await until(lambda: platform.texts() == ["one two"])
+        assert platform.drafted == []
+        assert platform.sent[0].message.text == "one "
+        assert len({sent.message_id for sent in platform.sent}) == 1
+
+    platform = ScriptedPlatform(edit=True, drafts=["dm"])
+    platform.draft_results.extend([error] if error else [])
+    run(scenario(), speed=HASTY)
+
+
+def test_a_draft_that_is_limited_is_shown_later(tmp_path: Path) -> None:
+    async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text("one ")
+        await until(lambda: not platform.draft_results)
+        yield Text("two ")
+        await until(lambda: bool(platform.drafted))
+        yield Text("three")
+
+    async def scenario() -> None:
+        async with gateway(tmp_path, platform, ScriptedAgent(slowly)):
+            await platform.say("go")
+            assert await platform.next_text() == "one two three"
+        assert len(platform.sent) == 1
+
+    platform = ScriptedPlatform(edit=True, drafts=["dm"])
+    platform.draft_results.append(RateLimited(5))
+    run(scenario(), speed=HASTY)
+
+
 def test_the_log_says_once_a_turn_why_no_preview_is_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

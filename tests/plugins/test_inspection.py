@@ -187,6 +187,7 @@ def test_an_instance_may_be_a_plugin() -> None:
         ([platform(Base, max_length=0)], "the platform 'demo' has an impossible max_length"),
         ([platform(Base, rate=-1)], "the platform 'demo' has an impossible rate"),
         ([platform(Base, edit=True)], "edit is missing, and the platform declares edit=True"),
+        ([platform(Base, drafts=["dm"])], "drafts need the hook draft, and edit=True"),
         ([platform(Adapter)], "Adapter: connect is missing; send is missing"),
         ([Platform("a.b", Base, Settings, max_length=1)], "declared the name 'a.b'"),
         ([Platform("demo", NEEDED, Settings, max_length=1)], "not a subclass of Adapter"),

@@ -29,6 +29,7 @@ def declare(adapter: type[TelegramAdapter] = TelegramAdapter, *, previews: bool 
         rate=RATE,
         chat_rate=CHAT_RATE,
         buttons=True,
+        drafts=["dm"] if previews else [],
         hint=(
             "Telegram shows Markdown: bold, italic, strikethrough, links, quotes, code with a"
             " language. Tables are shown as they are written; images are links."

@@ -15,6 +15,7 @@ from hermes_core import (
     Outbound,
     Receipt,
     SendFailed,
+    SendRejected,
     hookimpl,
 )
 from hermes_telegram.settings import TelegramSettings, Timing
@@ -66,6 +67,13 @@ class TelegramAdapter(Adapter[TelegramSettings]):
     async def edit(self, message_id: str, message: Outbound) -> Receipt:
         """Replace the text of an own message."""
         return await self._live.sender.edit(message_id, message)
+
+    @hookimpl
+    async def draft(self, message: Outbound) -> None:
+        """Show the beginning of an answer in a private chat for half a minute."""
+        if not self.settings.drafts:
+            raise SendRejected("drafts are switched off")
+        await self._live.sender.draft(message)
 
     @hookimpl
     async def set_typing(self, address: Address, active: bool) -> None:

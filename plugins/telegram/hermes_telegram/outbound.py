@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -94,6 +95,22 @@ class Sender:
             if error.__cause__ is None or not is_unchanged(_cause(error)):
                 raise
         return Receipt(message_id=message_id)
+
+    async def draft(self, message: Outbound) -> None:
+        """The beginning of an answer, in a private chat: it goes after half a minute, or with the
+        answer. Drafts of one answer have one number (Bot API, sendMessageDraft)."""
+        number = int.from_bytes(sha256(message.id.encode()).digest()[:4]) >> 1 or 1
+
+        async def call(target: Target, text: Rendered) -> None:
+            await self._bot.send_message_draft(
+                target.chat_id,
+                number,
+                text.text,
+                entities=_entities(text),
+                message_thread_id=target.thread_id,
+            )
+
+        await self._formatted(message.text, self._target(message.address), call)
 
     async def typing(self, address: Address) -> None:
         """Show for some seconds that an answer is being written."""

@@ -16,8 +16,9 @@ class TelegramSettings(Settings):
     `base_url` is the root of a Bot API server, `local_mode` says that it is one of our own that
     shares its files. `proxy` is an ``http://`` or ``socks5://`` address, `proxy_auth` is
     ``user:password`` for it. `pending` says what becomes of the messages that waited before a cold
-    start. With a `webhook_url`, Telegram calls us there instead of being asked; requests arrive
-    at `webhook_listen` (``host:port``), behind whatever ends TLS.
+    start. With `drafts`, an answer in a private chat is shown as a draft while it is written.
+    With a `webhook_url`, Telegram calls us there instead of being asked; requests arrive at
+    `webhook_listen` (``host:port``), behind whatever ends TLS.
     """
 
     token: Secret
@@ -27,6 +28,7 @@ class TelegramSettings(Settings):
     proxy_auth: Secret | None = None
     pending: Literal["keep", "drop"] = "keep"
     link_previews: bool = True
+    drafts: bool = True
     webhook_url: str = ""
     webhook_listen: str = "127.0.0.1:8443"
 

@@ -147,6 +147,7 @@ class BotApi:
         self.calls: list[Call] = []
         self.faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self.texts: dict[tuple[int, int], str] = {}
+        self.drafts: dict[int, str] = {}
         self.files: dict[str, bytes] = {}
         self.webhook: Json = {"url": "", "pending_update_count": 0}
         self.next_update = 1000
@@ -238,8 +239,9 @@ class BotApi:
         return [call for call in self.calls if call.method in methods]
 
     def chat(self, chat: int) -> list[str]:
-        """What the bot's messages in a chat say now."""
-        return [text for (where, _), text in self.texts.items() if where == chat]
+        """What the bot's messages in a chat say now, and the draft of the next one."""
+        texts = [text for (where, _), text in self.texts.items() if where == chat]
+        return [*texts, self.drafts[chat]] if chat in self.drafts else texts
 
     # ── HTTP ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,7 +332,7 @@ class BotApi:
         return result
 
     def _result(self, method: str, fields: Json) -> object:
-        if method.startswith("send") and method != "sendChatAction":
+        if method.startswith("send") and method not in {"sendChatAction", "sendMessageDraft"}:
             return self._new(fields)
         known = {
             "getMe": lambda _: self.me,
@@ -339,6 +341,7 @@ class BotApi:
             "deleteWebhook": self._delete_webhook,
             "getFile": self._file,
             "editMessageText": self._edit,
+            "sendMessageDraft": self._draft,
         }
         return known[method](fields) if method in known else True
 
@@ -369,7 +372,14 @@ class BotApi:
             return Answer(400, "Bad Request: message text is empty")
         number = next(self._message_ids)
         self.texts[int(fields["chat_id"]), number] = text
+        self.drafts.pop(int(fields["chat_id"]), None)
         return self._sent(fields, number, text)
+
+    def _draft(self, fields: Json) -> object:
+        if int(fields["chat_id"]) < 0:
+            return Answer(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
+        self.drafts[int(fields["chat_id"])] = fields["text"]
+        return True
 
     def _edit(self, fields: Json) -> object:
         key = (int(fields["chat_id"]), int(fields["message_id"]))
@@ -452,6 +462,7 @@ async def telegram_gateway(
     timing: Timing = FAST,
     token: str = TOKEN,
     previews: bool = True,
+    drafts: bool = False,
 ) -> AsyncIterator[Gateway]:
     """A gateway in `path` that talks to the Bot API server at `url`.
 
@@ -462,6 +473,8 @@ async def telegram_gateway(
     secret.chmod(0o600)
     if "allow" not in settings:
         settings = f"allow_all = true\n{settings}"
+    if not drafts:
+        settings += "\ndrafts = false"
     config = f'[platforms.telegram]\ntoken = "file:{secret}"\nbase_url = "{url}"\n{settings}\n'
     async with gateway(
         path, TelegramPlugin(timing, previews=previews), *plugins, config=config

@@ -122,6 +122,23 @@ def test_previews_by_edits_are_taken(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_server_that_has_no_drafts_is_shown_edits(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            asyncio.timeout(LIMIT),
+            emulator() as server,
+            telegram_gateway(tmp_path, server.url, ScriptedAgent(), drafts=True),
+        ):
+            await server.say("hello", 11)
+            await server.answered(1)
+            await until(lambda: bool(server.calls("editMessageText")))
+            assert server.calls("sendMessageDraft") == [501]
+            assert server.calls("sendMessage") == [200]
+            assert server.refused == ["sendMessageDraft"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.case("TG-06")
 def test_a_second_poller_conflicts_and_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
