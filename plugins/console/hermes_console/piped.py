@@ -27,6 +27,8 @@ class Remarks:
         match happening:
             case Write(kind="final" | "error", stray=True) if not own:
                 self._say(f"an answer that was still to be delivered: {happening.text}")
+            case Write(kind="question"):
+                self._say(happening.text)
             case Lost():
                 self._lost = True
                 self._say("the gateway does not answer; waiting for it")

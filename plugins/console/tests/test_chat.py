@@ -244,3 +244,15 @@ def test_the_end_of_the_terminal_drains_a_gateway_of_our_own(hermes: Hermes) -> 
     chat.send_signal(signal.SIGHUP)
     assert chat.wait(LIMIT) == 128 + signal.SIGHUP
     assert hermes.transcript() == [("user", "slow 1 hello"), ("assistant", "hello")]
+
+
+def test_a_question_is_shown_beside_the_replies_and_another_chat_may_answer_it(
+    hermes: Hermes,
+) -> None:
+    hermes.gateway()
+    asking = hermes.start("chat", "-m", "ask Shall I?")
+    assert asking.stderr is not None
+    shown = "".join(asking.stderr.readline() for _ in range(4))
+    assert shown == "hermes: Shall I?\n1. Yes\n2. No\nAnswer with /choose and a number.\n"
+    assert hermes.run("chat", "-m", "/choose 2") == (0, "→ No\n", "")
+    assert asking.communicate(timeout=LIMIT) == ("No\n", "")
