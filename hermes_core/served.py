@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,13 @@ from hermes_core.adapters import Account
 from hermes_core.admission import Admission
 from hermes_core.attachments import Attachments
 from hermes_core.authorization import Gate
-from hermes_core.chat_commands import ChatCommand, CommandCall
-from hermes_core.commands import Call, Command, Commands, require_known_commands
+from hermes_core.built_agents import BuiltAgents
+from hermes_core.commands import Commands, require_known_commands
 from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
-from hermes_core.errors import ConfigError, HermesError, StoreError
+from hermes_core.errors import HermesError, StoreError
 from hermes_core.events import HousekeepingInfo
+from hermes_core.gateway_commands import GatewayCommands, plugin_commands
 from hermes_core.intake import Intake, IntakePolicy
 from hermes_core.lanes import Lanes, Limits
 from hermes_core.messages import decode_inbound
@@ -93,9 +93,8 @@ class ServedProfile:
         self._blocked = False
         self._hooks = hooks
         self.wall = wall
-        self._restart = restart
         self._tasks: set[asyncio.Task[None]] = set()
-        self._agents: dict[str, Agent[Settings]] = {}
+        self._agents = BuiltAgents(hooks, scope)
         self.accounts = Accounts(self._spawn)
         self.store = store
         self.durable = Durable(self.store, wall)
@@ -116,9 +115,9 @@ class ServedProfile:
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
         questions = Questions(self.delivery, self.accounts.link)
-        self.commands.add(
-            (*COMMANDS, *self._own_commands(), questions.command, *self._plugin_commands())
-        )
+        own = GatewayCommands(self.commands, self.lanes, store, restart)
+        plugged = plugin_commands(hooks, scope, settings.plugins.disabled)
+        self.commands.add((*COMMANDS, *own, questions.command, *plugged))
         self.pairings = PairingBook(self.store, wall)
         self.gate = Gate(hooks, scope, self.pairings)
         attachments = Attachments(scope.state_dir / "attachments", self.accounts.get, self._spawn)
@@ -165,7 +164,7 @@ class ServedProfile:
         )
         for account in settings.accounts:
             self.accounts.add(self._build(account))
-        self._require_agent(settings.agent.use)
+        self._agents.require(settings.agent.use)
 
     async def start(self, blocked: str = "") -> None:
         """Open the database, prepare what a crash cut, connect the accounts, run what waits.
@@ -240,7 +239,7 @@ class ServedProfile:
         before = self.settings, self.scope.secrets
         renew(self.scope, new, secrets)
         try:
-            self._require_agent(new.agent.use)
+            self._agents.require(new.agent.use)
             built = {
                 account.name: self._build(account)
                 for account in new.accounts
@@ -251,7 +250,7 @@ class ServedProfile:
             raise
         old, self.settings = self.settings, new
         self.refused = ""
-        self._use(old)
+        self._use()
         for name in plan.restart_accounts:
             await self.accounts.replace(name, built.get(name))
         if not self._blocked:
@@ -259,17 +258,14 @@ class ServedProfile:
         changed = [name for name in new.sections if old.sections.get(name) != new.sections[name]]
         await self.services.restart(changed)
 
-    def _use(self, old: ProfileSettings) -> None:
-        """Let the rooms work by the settings, which were `old` before."""
+    def _use(self) -> None:
+        """Let the rooms work by the settings."""
         for account in self.accounts:
             settings = self.settings.account(account.platform.name, account.settings.account)
             if settings is not None and settings.settings == account.settings.settings:
                 account.change(settings)
                 if account.access.unresolved and account.connected:
                     self._spawn(account.resolve(), f"resolve names for {account.name}")
-        for name in list(self._agents):
-            if old.agent.tables.get(name) != self.settings.agent.tables.get(name):
-                del self._agents[name]
         self.intake.policy = self._intake_policy()
         self.admission.policy = _session_policy(self.settings)
         self.turns.limits = _limits(self.settings)
@@ -401,72 +397,11 @@ class ServedProfile:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a task of the gateway ended: %s", task.get_name(), exc_info=error)
 
-    def _require_agent(self, name: str) -> None:
-        if name not in self._hooks.agents:
-            raise ConfigError(
-                f"no installed plugin brings the agent {name!r}",
-                where="[agent] use",
-                remedy=f"pip install hermes-plugin-{name}, or choose another agent",
-            )
-
     def _agent(self, address: Address) -> Agent[Settings] | None:
-        """The agent for an address; each is built once per profile, when it is first needed."""
+        """The agent for an address."""
         account = self.accounts.get(address.account_key)
         name = (account.settings.agent if account else None) or self.settings.agent.use
-        if name in self._agents:
-            return self._agents[name]
-        owned = self._hooks.agents.get(name)
-        if owned is None:
-            return None
-        settings = self.settings.agent.tables.get(name)
-        if settings is None:
-            return None
-        try:
-            agent = owned.value.agent(settings, self.scope)
-        except HermesError as error:
-            log.error("the agent %s cannot be built: %s", name, error)
-            return None
-        except (Exception, SystemExit, KeyboardInterrupt):
-            log.exception("the agent %s cannot be built", name)
-            return None
-        self._agents[name] = agent
-        return agent
-
-    # ── commands that need more than the database ────────────────────────────────────────────────
-
-    def _own_commands(self) -> tuple[Command, ...]:
-        return (
-            Command("help", "list the commands", run=self._help),
-            Command("status", "what runs and what waits in this chat", run=self._status),
-            Command("whoami", "who you are to this gateway", run=self._whoami),
-            Command("restart", "restart the gateway (admins)", run=self._ask_restart, admin=True),
-        )
-
-    def _plugin_commands(self) -> Iterator[Command]:
-        disabled = self.settings.plugins.disabled
-        for owned in self._hooks.commands.values():
-            if not owned.plugin.named_in(disabled):
-                command = owned.value
-                run = partial(_run_for_plugin, command, self.scope)
-                yield Command(command.name, command.help, run=run, admin=command.admin)
-
-    async def _help(self, call: Call) -> str:
-        return "\n".join(
-            f"/{command.name}: {command.help}" for command in self.commands.all if call.may(command)
-        )
-
-    async def _status(self, call: Call) -> str:
-        waiting = await self.store.write(lambda tx: inbox.count_waiting(tx, call.session_key))
-        run = self.lanes.run_of(call.session_key)
-        running = "Nothing is running" if run is None else f"Turn {run.turn_id} is running"
-        return f"{running}, {waiting} waiting."
-
-    async def _whoami(self, call: Call) -> str:
-        role = "an admin" if call.admin else "a user"
-        return f"You are {call.event.sender.id}, {role}, admitted by {call.grant}."
-
-    async def _ask_restart(self, _: Call) -> str:
-        return "Restarting." if self._restart() else "A restart is under way already."
+        return self._agents.get(name, self.settings.agent.tables)
 
 
 def _session_policy(settings: ProfileSettings) -> SessionPolicy:
@@ -476,19 +411,6 @@ def _session_policy(settings: ProfileSettings) -> SessionPolicy:
 def _file_roots(scope: ProfileScope, settings: ProfileSettings) -> list[Path]:
     own = scope.state_dir / "files"
     return [own, *(Path(root).expanduser() for root in settings.agent.send_files_from)]
-
-
-async def _run_for_plugin(command: ChatCommand, scope: ProfileScope, call: Call) -> str:
-    return await command.run(
-        CommandCall(
-            arguments=call.arguments,
-            sender=call.event.sender,
-            admin=call.admin,
-            chat_kind=call.event.address.kind,
-            session=call.session_key,
-            scope=scope,
-        )
-    )
 
 
 def _limits(settings: ProfileSettings) -> Limits:
