@@ -5,13 +5,16 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 PLUGINS := $(patsubst %/pyproject.toml,%,$(sort $(wildcard plugins/*/pyproject.toml)))
 EVERYDAY := . plugins/console plugins/echo
 TYPED := hermes_core $(wildcard tests benchmarks) tools
+# Programs of others that tests talk to. Some need a newer Python than the rest.
+PEERS := plugins/buzz/tests/peers.txt
+PEER_PYTHONS ?= python3.13 python3.12 $(PYTHON)
 
 .PHONY: demo test lint types prove bench docs clean
 
 demo: .venv/run.stamp
 	@$(BIN)/python tools/demo.py
 
-test: .venv/dev.stamp
+test: .venv/dev.stamp .venv/peers.stamp
 	$(BIN)/pytest -n 2
 
 lint: .venv/dev.stamp
@@ -46,3 +49,10 @@ clean:
 	$(PIP) 'pip>=25.1'
 	$(PIP) -e . $(PLUGINS:%=-e %) --group dev
 	@touch $@ .venv/run.stamp
+
+.venv/peers.stamp: $(PEERS) | .venv/bin/python
+	@for python in $(PEER_PYTHONS); do $$python -c '' 2>/dev/null && break; done; \
+	$$python -m venv --clear .venv/peers && .venv/peers/bin/python -m pip install --quiet \
+	--disable-pip-version-check --only-binary :all: -r $(PEERS) || \
+	echo 'Tests that need $(PEERS) are skipped. To try again: rm $@'
+	@touch $@
