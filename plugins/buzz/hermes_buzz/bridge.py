@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+INFO_LIMIT = aiohttp.ClientTimeout(total=5)
 LIMIT = aiohttp.ClientTimeout(total=15)
 FILE_LIMIT = aiohttp.ClientTimeout(total=120, sock_read=30)
 MAX_ANSWER = 32 << 20
@@ -34,7 +35,8 @@ MAX_FILE = 20 << 20
 """Bytes of a file that is fetched."""
 _ABSENT = (404, 405, 501)
 _TOO_LARGE, _TOO_MANY, _SERVER = 413, 429, 500
-_MEDIA_PATH = re.compile(r"/media/(?P<sha256>[0-9a-f]{64})(?:\.[A-Za-z0-9]{1,10})?", re.ASCII)
+_MEDIA = r"/media/(?P<sha256>[0-9a-f]{64})(?:\.[A-Za-z0-9]{1,10})?"
+_MEDIA_PATH = re.compile(_MEDIA, re.ASCII)
 
 
 class RelayInfo(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ class Blob(msgspec.Struct, frozen=True):
     sha256: str = ""
     size: int = 0
     type: str = ""
+    mime: str = ""
+    """The same as `type`; relays differ."""
     dim: str = ""
 
 
@@ -77,13 +81,13 @@ class Bridge:
         self._wall = wall
         self.skew: float | None = None
         self.absent = False
-        """The relay has no such bridge: ask over the socket."""
+        """The relay has no such bridge, or it does not answer: ask over the socket."""
 
     async def info(self) -> RelayInfo:
         """The relay's own description; an empty one when it has none."""
         headers = {"Accept": "application/nostr+json"}
         try:
-            async with self._request("GET", "/", headers=headers, timeout=LIMIT) as response:
+            async with self._request("GET", "/", headers=headers, timeout=INFO_LIMIT) as response:
                 return msgspec.json.decode(await _body(response, 1 << 20), type=RelayInfo)
         except (RelayError, msgspec.DecodeError, UnicodeDecodeError):
             return RelayInfo()
@@ -112,7 +116,7 @@ class Bridge:
             "Authorization": self._file_authorization("upload", digest),
             "X-SHA-256": digest,
             "Content-Type": media_type,
-            **self._owner_header(),
+            **self._owner_header(Kind.UPLOAD_AUTH),
         }
         for path in ("/upload", "/media/upload"):
             try:
@@ -123,7 +127,11 @@ class Bridge:
             except RelayError as error:
                 raise SendFailed(error.what, where=error.where) from error
             if response.status not in _ABSENT:
-                return self._stored(response.status, answer, digest)
+                blob = self._stored(response.status, answer, digest)
+                found = blob.type or blob.mime or media_type
+                return msgspec.structs.replace(
+                    blob, type=found, sha256=digest, size=blob.size or len(content)
+                )
         raise SendRejected("the relay takes no files", where=self._url)
 
     async def download(self, url: str, target: BinaryIO, limit: int = MAX_FILE) -> None:
@@ -132,7 +140,10 @@ class Bridge:
         digest = media_hash(url, self._url)
         if not digest:
             raise RelayError("not a file of this relay", where=self._url)
-        headers = {"Authorization": self._file_authorization("get", digest), **self._owner_header()}
+        headers = {
+            "Authorization": self._file_authorization("get", digest),
+            **self._owner_header(Kind.UPLOAD_AUTH),
+        }
         path = url.removeprefix(self._url)
         async with self._request("GET", path, headers=headers, timeout=FILE_LIMIT) as response:
             if response.status != 200:  # noqa: PLR2004
@@ -170,8 +181,10 @@ class Bridge:
             self.absent = True
             raise RelayError("the relay does not answer over HTTP", where=self._url) from None
         except TimeoutError:
+            self.absent = True
             raise RelayError("the relay does not answer in time", where=self._url) from None
         except (aiohttp.ClientError, OSError) as error:
+            self.absent = True
             raise RelayError(f"the request failed: {error!r}", where=self._url) from None
 
     def _authorization(self, method: str, url: str, body: bytes) -> dict[str, str]:
@@ -179,8 +192,8 @@ class Bridge:
         tags = (
             ("u", url),
             ("method", method),
-            ("payload", sha256(body).hexdigest()),
             ("nonce", secrets.token_hex(16)),
+            ("payload", sha256(body).hexdigest()),
         )
         draft = Draft(kind=Kind.HTTP_AUTH, created_at=int(self._wall()), tags=tags)
         event = draft.signed(self._signer).as_json()
@@ -188,7 +201,7 @@ class Bridge:
         return {
             "Authorization": f"Nostr {token}",
             "Content-Type": "application/json",
-            **self._owner_header(),
+            **self._owner_header(Kind.HTTP_AUTH),
         }
 
     def _file_authorization(self, verb: str, digest: str) -> str:
@@ -204,8 +217,8 @@ class Bridge:
         event = draft.signed(self._signer).as_json()
         return f"Nostr {base64.urlsafe_b64encode(event.encode()).decode().rstrip('=')}"
 
-    def _owner_header(self) -> dict[str, str]:
-        if self._owner is None:
+    def _owner_header(self, kind: Kind) -> dict[str, str]:
+        if self._owner is None or not self._owner.covers(kind, int(self._wall())):
             return {}
         return {"x-auth-tag": msgspec.json.encode(self._owner.tag).decode()}
 
@@ -242,6 +255,12 @@ def media_hash(url: str, origin: str) -> str:
         return ""
     match = _MEDIA_PATH.fullmatch(url.removeprefix(origin))
     return match["sha256"] if match else ""
+
+
+def media_in(text: str, origin: str) -> list[str]:
+    """The addresses of files of the relay at `origin` that stand in a text."""
+    pattern = re.compile(re.escape(origin) + _MEDIA + r"(?!\.?[0-9A-Za-z]|[/?#])", re.ASCII)
+    return [match[0] for match in pattern.finditer(text)]
 
 
 async def _copy(response: aiohttp.ClientResponse, target: BinaryIO, limit: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,6 +38,8 @@ ANSWER_LIMIT = 30.0
 """Seconds until the relay has given all stored events of a request."""
 SILENT_AUTH = 2.0
 """Seconds after which an AUTH without an answer counts as taken: some relays never answer it."""
+MAX_AUTHS = 8
+"""AUTH events whose answers are known as such; a relay needs one."""
 POLICY_VIOLATION = 1008
 """The close code for a community that was deleted."""
 _EVENTS_AT_ONCE = 32
@@ -95,9 +98,10 @@ class Connection:
         self._subscriptions: dict[str, Subscription] = {}
         self._publishing = asyncio.Lock()
         self._pending: tuple[str, asyncio.Future[Answer]] | None = None
-        self._auth_ids: set[str] = set()
+        self._auth_ids: deque[str] = deque(maxlen=MAX_AUTHS)
         self._auth_sent = asyncio.Event()
         self._authenticated = asyncio.Event()
+        self._group: asyncio.TaskGroup
         self._verified = 0
         self._heard_at = asyncio.get_running_loop().time()
 
@@ -106,9 +110,9 @@ class Connection:
     async def run(self) -> None:
         """Read until the connection ends. Always raises: RelayError, or AccountFailed for good."""
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._read(), name="buzz read")
-                group.create_task(self._watch(), name="buzz watch")
+            async with asyncio.TaskGroup() as self._group:
+                self._group.create_task(self._read(), name="buzz read")
+                self._group.create_task(self._watch(), name="buzz watch")
         except BaseExceptionGroup as errors:
             raise first_of(errors) from None
         finally:
@@ -170,7 +174,7 @@ class Connection:
         try:
             label, *rest = msgspec.json.decode(data, type=list[msgspec.Raw])
             await self._dispatch(msgspec.json.decode(label, type=str), rest)
-        except (msgspec.DecodeError, ValueError, IndexError):
+        except (msgspec.DecodeError, ValueError, IndexError, RecursionError):
             log.warning("the relay sent a frame that makes no sense", extra={"relay": self._url})
 
     async def _dispatch(self, label: str, rest: list[msgspec.Raw]) -> None:
@@ -182,7 +186,7 @@ class Connection:
             return
         subject, *values = [msgspec.json.decode(raw) for raw in rest]
         if label == "OK":
-            await self._ok(str(subject), _at(values, 0) is True, str(_at(values, 1)))
+            self._ok(str(subject), _at(values, 0) is True, str(_at(values, 1)))
         elif label == "AUTH":
             await self._authenticate(str(subject))
         elif label == "EOSE":
@@ -232,9 +236,9 @@ class Connection:
         if len(opening) == 1:
             self._closed(opening[0].id, text)
 
-    async def _ok(self, event_id: str, accepted: bool, reason: str) -> None:
+    def _ok(self, event_id: str, accepted: bool, reason: str) -> None:
         if event_id in self._auth_ids:
-            await self._auth_answered(accepted, reason)
+            self._auth_answered(accepted, reason)
         elif self._pending is not None and event_id in (self._pending[0], ""):
             # Some relays leave the id out when they refuse. One event at a time is on its way.
             passing = not accepted and reason.startswith(("auth-required", "rate-limited"))
@@ -272,24 +276,30 @@ class Connection:
         await self.authenticated(limit)
 
     async def _authenticate(self, challenge: str) -> None:
-        tags: list[tuple[str, ...]] = [("relay", self._url), ("challenge", challenge)]
-        if self._owner is not None:
+        tags: list[tuple[str, ...]] = [("challenge", challenge), ("relay", self._url)]
+        now = self._now()
+        if self._owner is not None and self._owner.covers(Kind.CLIENT_AUTH, now):
             tags.append(self._owner.tag)
-        now = int(self._wall())
         draft = Draft(kind=Kind.CLIENT_AUTH, created_at=now, tags=tuple(tags))
         event = draft.signed(self._signer)
-        self._auth_ids.add(event.id)
+        self._auth_ids.append(event.id)
         self._authenticated.clear()
         await self._write(self._socket.send_str(f'["AUTH",{event.as_json()}]'))
         self._auth_sent.set()
 
-    async def _auth_answered(self, accepted: bool, reason: str) -> None:
+    def _auth_answered(self, accepted: bool, reason: str) -> None:
         if not accepted and "already authenticated" not in reason:
             raise self._refusal(reason)
         self._authenticated.set()
-        for found in list(self._subscriptions.values()):  # asked too early: events may be hidden
-            found.restart()
-            await self._write(self._socket.send_str(found.request))
+        if self._subscriptions:  # asked too early: events may be hidden
+            self._group.create_task(self._ask_again(list(self._subscriptions.values())))
+
+    async def _ask_again(self, subscriptions: list[Subscription]) -> None:
+        for found in subscriptions:
+            await self._pacing.turn()
+            if found.id in self._subscriptions:
+                found.restart()
+                await self._write(self._socket.send_str(found.request))
 
     def _refusal(self, reason: str) -> Exception:
         if reason.startswith("blocked"):
@@ -301,9 +311,14 @@ class Connection:
         remedy = clock_remedy(self._skew)
         if not remedy and reason.startswith("restricted"):
             remedy = f"let an owner of the community invite {self._signer.public_key}"
+            if self._owner is not None and not self._owner.covers(Kind.CLIENT_AUTH, self._now()):
+                remedy += ", or make auth_tag without the conditions that exclude authentication"
         return RelayRefused(
             f"the relay refused the account: {reason}", where=self._url, remedy=remedy
         )
+
+    def _now(self) -> int:
+        return int(self._wall())
 
     # ── asking and publishing ────────────────────────────────────────────────────────────────────
 
@@ -357,7 +372,7 @@ class Connection:
         """
         frame = f'["EVENT",{event.as_json()}]'
         async with self._publishing:
-            await self._pacing.turn()
+            await self._pacing.event_turn()
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._pending = (event.id, answer)
             try:
@@ -369,7 +384,7 @@ class Connection:
 
     async def whisper(self, event: Event) -> None:
         """Publish what nobody stores, if there is a frame to spare. No answer is awaited."""
-        if self._pacing.try_turn():
+        if self._pacing.try_event_turn():
             await self._write(self._socket.send_str(f'["EVENT",{event.as_json()}]'))
 
     async def close(self) -> None:

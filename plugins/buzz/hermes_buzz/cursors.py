@@ -73,6 +73,10 @@ class CursorStore(Protocol):
     def channel(self, channel_id: str, now: int) -> ChannelCursor:
         """The cursor of a channel, a new one that begins about `now` if there is none."""
 
+    def left(self, channel_id: str, date: int) -> bool:
+        """The account was removed from the channel: what is said until it comes back is not for it.
+        False when it has come since, so that this is old news."""
+
     def frozen_mentions(self, row_id: str, resolve: Callable[[], list[str]]) -> list[str]:
         """The keys that an outbox row mentions: resolved once, the same ever after."""
 
@@ -125,6 +129,15 @@ class FileCursors:
             while len(self._state.channels) > MAX_CHANNELS:
                 self._state.channels.pop(next(iter(self._state.channels)))
         return found
+
+    def left(self, channel_id: str, date: int) -> bool:
+        found = self._state.channels.get(channel_id)
+        if found is not None:
+            if date <= found.floor + LOOK_BACK:
+                return False
+            del self._state.channels[channel_id]
+            self._dirty = True
+        return True
 
     def frozen_mentions(self, row_id: str, resolve: Callable[[], list[str]]) -> list[str]:
         rows = self._state.mentions

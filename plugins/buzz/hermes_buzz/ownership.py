@@ -29,6 +29,10 @@ class OwnerTag(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     def tag(self) -> tuple[str, str, str, str]:
         return (self.name, self.owner, self.conditions, self.signature)
 
+    def covers(self, kind: int, date: int) -> bool:
+        """Whether the tag may be put on an event of that kind and date."""
+        return all(_holds(clause, kind, date) for clause in _clauses(self.conditions))
+
     def holds_for(self, agent: str) -> bool:
         """Whether the owner really signed this for the agent with that public key."""
         text = f"nostr:agent-auth:{agent}:{self.conditions}"
@@ -46,11 +50,22 @@ def parse(text: str) -> OwnerTag:
         raise ValueError('the tag does not begin with "auth"')
     if not _KEY.fullmatch(tag.owner) or not _SIGNATURE.fullmatch(tag.signature):
         raise ValueError("owner and signature are 64 and 128 lower-case hexadecimal digits")
-    for clause in tag.conditions.split("&") if tag.conditions else ():
+    for clause in _clauses(tag.conditions):
         match = _CLAUSE.fullmatch(clause)
         if match is None or not _in_range(match["kind"], match["date"]):
             raise ValueError("a condition is not kind=N, created_at<T or created_at>T")
     return tag
+
+
+def _clauses(conditions: str) -> list[str]:
+    return conditions.split("&") if conditions else []
+
+
+def _holds(clause: str, kind: int, date: int) -> bool:
+    if clause.startswith("kind="):
+        return int(clause.removeprefix("kind=")) == kind
+    limit = int(clause[len("created_at<") :])
+    return date < limit if clause.startswith("created_at<") else date > limit
 
 
 def _in_range(kind: str | None, date: str | None) -> bool:

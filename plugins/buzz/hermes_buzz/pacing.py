@@ -7,16 +7,24 @@ over a reconnect: so there is one `Pacing` for the life of an adapter.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
+from collections import deque
 
 RATE = 8.0
 """Frames a second, below the relay's 10."""
 BURST = 10
 """Frames at once. With `RATE` no 5 seconds see more than the relay's 50."""
+QUIET = 30
+"""EVENT frames in a minute up to which there is room for signs of life. The relay takes 60, and
+counts typing and presence like messages."""
+MINUTE = 60.0
 DEFAULT_WAIT = 2.0
 """Seconds to wait when the relay refuses without saying for how long."""
 _RETRY = re.compile(r"retry in (?P<seconds>[0-9]+(?:\.[0-9]+)?) ?s", re.IGNORECASE)
 MAX_WAIT = 3600.0
+MAX_BACKOFF = 30.0
+"""Seconds between two tries at most, for what is tried again and again."""
 
 
 class Pacing:
@@ -29,6 +37,7 @@ class Pacing:
         self._counted_at = 0.0
         self._closed_until = 0.0
         self._order = asyncio.Lock()
+        self._events: deque[float] = deque(maxlen=QUIET)
 
     @property
     def closed_for(self) -> float:
@@ -40,6 +49,11 @@ class Pacing:
         until = asyncio.get_running_loop().time() + seconds
         self._closed_until = max(self._closed_until, until)
 
+    async def event_turn(self) -> None:
+        """Wait until one more EVENT frame may go out."""
+        await self.turn()
+        self._events.append(asyncio.get_running_loop().time())
+
     async def turn(self) -> None:
         """Wait until one more frame may go out. First come, first served."""
         async with self._order:
@@ -47,12 +61,17 @@ class Pacing:
                 await asyncio.sleep(pause)
             self._tokens -= 1
 
-    def try_turn(self) -> bool:
-        """Take a turn if there is one at once: for what is worthless later."""
-        if self._order.locked() or self._pause() > 0:
+    def try_event_turn(self) -> bool:
+        """Take a turn for an EVENT frame that is worthless later, if nothing else may need it."""
+        if self._order.locked() or self._is_busy() or self._pause() > 0:
             return False
         self._tokens -= 1
+        self._events.append(asyncio.get_running_loop().time())
         return True
+
+    def _is_busy(self) -> bool:
+        oldest = self._events[0] if len(self._events) == QUIET else None
+        return oldest is not None and asyncio.get_running_loop().time() - oldest < MINUTE
 
     def _pause(self) -> float:
         now = asyncio.get_running_loop().time()
@@ -67,3 +86,8 @@ def retry_after(text: str) -> float:
     """Seconds to wait that a refusal names."""
     match = _RETRY.search(text)
     return min(MAX_WAIT, float(match["seconds"])) if match else DEFAULT_WAIT
+
+
+def backoff(failures: int) -> float:
+    """Seconds until the next try, after so many that failed."""
+    return min(MAX_BACKOFF, 2.0 ** (failures - 1)) * random.uniform(0.75, 1.25)  # noqa: S311

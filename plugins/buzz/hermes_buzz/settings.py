@@ -57,6 +57,8 @@ class BuzzSettings(Settings):
 
     @property
     def http_url(self) -> str:
-        """The relay's own origin over HTTP, without a slash at the end."""
+        """The relay's own origin over HTTP, as the relay itself writes it: lower case, without a
+        port that goes without saying and without a slash at the end."""
         url = urlsplit(self.relay_url)
-        return f"{'https' if url.scheme == 'wss' else 'http'}://{url.netloc}"
+        scheme, port = ("https", ":443") if url.scheme == "wss" else ("http", ":80")
+        return f"{scheme}://{url.netloc.lower().removesuffix(port)}"

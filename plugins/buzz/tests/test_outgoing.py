@@ -23,7 +23,7 @@ from hermes_buzz.outgoing import (
     anchor_tags,
     dates,
 )
-from hermes_buzz.pacing import Pacing, retry_after
+from hermes_buzz.pacing import QUIET, Pacing, retry_after
 from hermes_buzz.settings import BuzzSettings
 from hermes_buzz.trouble import ConnectionDown
 from hermes_core import (
@@ -221,7 +221,21 @@ def test_frames_are_paced() -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(13):
                 group.create_task(pacing.turn())
-        assert not pacing.try_turn()
+        assert not pacing.try_event_turn()
         return loop.time() - started
 
     assert asyncio.run(test()) >= 0.099
+
+
+def test_signs_of_life_leave_room_for_messages() -> None:
+    """The relay counts every EVENT frame of a minute, typing and presence too."""
+
+    async def test() -> int:
+        pacing = Pacing(rate=10_000, burst=10_000)
+        for _ in range(QUIET - 1):
+            await pacing.event_turn()
+        signs = sum(pacing.try_event_turn() for _ in range(10))
+        await pacing.event_turn()
+        return signs
+
+    assert asyncio.run(test()) == 1

@@ -19,9 +19,20 @@ def settings(**more: Any) -> BuzzSettings:
     return BuzzSettings(**values)
 
 
-def test_the_http_side_has_the_address_of_the_socket() -> None:
-    assert settings().http_url == "https://r.example"
-    assert settings(relay_url="ws://127.0.0.1:7/").http_url == "http://127.0.0.1:7"
+@pytest.mark.parametrize(
+    ("relay_url", "http_url"),
+    [
+        ("wss://r.example", "https://r.example"),
+        ("ws://127.0.0.1:7/", "http://127.0.0.1:7"),
+        ("WSS://R.Example:443/", "https://r.example"),
+        ("ws://r.example:80", "http://r.example"),
+        ("ws://r.example:443", "http://r.example:443"),
+        ("ws://[::1]:80", "http://[::1]"),
+    ],
+)
+def test_the_http_side_has_the_address_of_the_socket(relay_url: str, http_url: str) -> None:
+    """As the relay writes it in the addresses of files."""
+    assert settings(relay_url=relay_url).http_url == http_url
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,28 @@ def test_the_published_owner_tag_holds_for_its_agent_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("conditions", "kind", "date", "covered"),
+    [
+        ("", 22242, 5, True),
+        ("kind=9", 9, 5, True),
+        ("kind=9", 22242, 5, False),
+        ("created_at<5", 9, 4, True),
+        ("created_at<5", 9, 5, False),
+        ("created_at>5", 9, 6, True),
+        ("created_at>5", 9, 5, False),
+        ("kind=9&created_at<5&created_at>1", 9, 3, True),
+        ("kind=9&created_at<5&created_at>1", 9, 1, False),
+        ("kind=9&kind=7", 9, 3, False),
+    ],
+)
+def test_on_which_events_an_owner_tag_may_be(
+    conditions: str, kind: int, date: int, covered: bool
+) -> None:
+    tag = ownership.parse(json.dumps(["auth", OWNER, conditions, SIGNATURE]))
+    assert tag.covers(kind, date) is covered
+
+
+@pytest.mark.parametrize(
     "changed",
     [
         ["auth", OWNER, "", SIGNATURE],
