@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Annotated, TypeAlias
@@ -39,8 +40,12 @@ class Kind(enum.IntEnum):
     FORUM_COMMENT = 45003
 
 
+ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+"""An event id, or a key."""
 MESSAGES = frozenset({Kind.CHAT, Kind.MESSAGE_V2, Kind.FORUM_POST, Kind.FORUM_COMMENT})
 DELETIONS = frozenset({Kind.DELETION, Kind.MODERATION_DELETION})
+PLACED_BY_TARGET = frozenset({Kind.REACTION, Kind.DELETION})
+"""Kinds that need not name their channel: it is that of the event they refer to."""
 CHANNEL_KINDS = [
     Kind.CHAT,
     Kind.MESSAGE_V2,
@@ -52,6 +57,8 @@ CHANNEL_KINDS = [
     Kind.REACTION,
 ]
 """What is asked for in each channel."""
+MAX_EMOJI = 64
+"""Characters that the relay takes as a reaction."""
 OUTBOX_TAG = "hermes"
 """Names the outbox row behind an event, so that equal texts of the same second are two events. It
 also tells other agents that an agent speaks."""
@@ -85,6 +92,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def has(self, name: str) -> bool:
         """Whether there is a tag of that name."""
         return any(tag and tag[0] == name for tag in self.tags)
+
+    def is_in(self, channel_id: str) -> bool:
+        """Whether the event belongs to the channel in which the relay gave it."""
+        named = list(self.values("h"))
+        return named == [channel_id] or (not named and self.kind in PLACED_BY_TARGET)
 
     def as_json(self) -> str:
         """The event as relays take it."""
@@ -136,7 +148,7 @@ class EventReader:
         """The event in `data` if it is one and is authentic, else None."""
         try:
             event = self._decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return event if event.is_authentic else None
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from hermes_buzz.connection import Connection
 from hermes_buzz.cursors import ChannelCursor
 from hermes_buzz.events import CHANNEL_KINDS, Event
-from hermes_buzz.subscriptions import PAGE, Subscription
+from hermes_buzz.pacing import backoff
+from hermes_buzz.subscriptions import MAX_WAITING, PAGE, Subscription
 from hermes_buzz.trouble import ConnectionDown, RelayError, RequestClosed
 from hermes_core import Inbound, NotReady, Received
 
@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 """Events that are handed over together, so that the store can commit them together."""
-MAX_PAUSE = 30.0
 
 Translate = Callable[[Event], Awaitable[list[Inbound]]]
 Receive = Callable[[Inbound], Awaitable[Received]]
@@ -64,7 +63,7 @@ class Feed:
                 if isinstance(error, RequestClosed) and error.is_final:
                     return
                 failures += 1
-                await asyncio.sleep(_pause(failures))
+                await asyncio.sleep(backoff(failures))
 
     async def leave(self) -> None:
         """Tell the relay that the channel is not read any more. Raises ConnectionDown."""
@@ -112,7 +111,9 @@ class Feed:
             if since > until:
                 ends.pop()
                 continue
-            page = await self._connection.fetch(self.filter(since=since, until=until))
+            limit = PAGE if since < until else MAX_WAITING  # one second cannot be cut
+            query = self.filter(since=since, until=until, limit=limit)
+            page = await self._connection.fetch(query)
             if len(page) >= PAGE and since < until:
                 dates = sorted((event.created_at for event in page), reverse=True)
                 ends.append(max(since, min(dates[PAGE // 2], until - 1)))
@@ -126,13 +127,22 @@ class Feed:
     async def handle(self, events: Sequence[Event]) -> None:
         """Hand events over in their order. Returns when every one of them has been handled."""
         fresh = {event.id: event for event in events if self._is_fresh(event)}
-        rest = [(event, await self._translate(event)) for event in fresh.values()]
+        rest = [(event, await self._translated(event)) for event in fresh.values()]
         for start in range(0, len(rest), BATCH):
             await self._hand_over(rest[start : start + BATCH])
 
     def _is_fresh(self, event: Event) -> bool:
-        channels = list(event.values("h"))
-        return channels == [self.channel_id] and not self._cursor.has(event.id)
+        return event.is_in(self.channel_id) and not self._cursor.has(event.id)
+
+    async def _translated(self, event: Event) -> list[Inbound]:
+        """What the event means. One that nobody can make sense of must not stop the channel."""
+        try:
+            return await self._translate(event)
+        except RelayError:
+            raise
+        except Exception:
+            log.exception("an event cannot be understood", extra={"event": event.id})
+            return []
 
     async def _hand_over(self, offers: list[tuple[Event, list[Inbound]]]) -> None:
         failures = 0
@@ -141,7 +151,7 @@ class Feed:
             offers = offers[done:]
             if offers:
                 failures = 1 if done else failures + 1
-                await asyncio.sleep(_pause(failures))
+                await asyncio.sleep(backoff(failures))
 
     async def _offer(self, offers: list[tuple[Event, list[Inbound]]]) -> int:
         """Offer all at once, in order; the number that were taken before the first that was not."""
@@ -178,7 +188,3 @@ def in_order(events: Sequence[Event]) -> list[Event]:
     oldest_first.reverse()
     oldest_first.sort(key=lambda event: event.created_at)
     return oldest_first
-
-
-def _pause(failures: int) -> float:
-    return min(MAX_PAUSE, 2.0 ** (failures - 1)) * random.uniform(0.75, 1.25)  # noqa: S311

@@ -20,11 +20,12 @@ Query = Callable[[Sequence[Filter]], Awaitable[list[Event]]]
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
-    """One channel. `bots` are the members with that role."""
+    """One channel. `bots` are the members with that role; `members` are empty if unknown."""
 
     id: str
     kind: Literal["dm", "channel"] = "channel"
     name: str = ""
+    members: frozenset[str] = frozenset()
     bots: frozenset[str] = frozenset()
 
 
@@ -75,11 +76,16 @@ class Directory:
         """What a member is called, "" when that is not known."""
         return self._names.get(key, "")
 
-    def keys_by_name(self) -> dict[str, str]:
-        """Folded names and whom they mean; a name that two members bear means nobody."""
+    def keys_by_name(self, channel_id: str) -> dict[str, str]:
+        """Folded names and whom they mean in a channel; a name that two of its members bear means
+        nobody."""
+        channel = self.channels.get(channel_id)
+        members = channel.members if channel is not None else frozenset()
         found: dict[str, str] = {}
         twice = set()
         for key, name in self._names.items():
+            if members and key not in members:
+                continue
             folded = name.casefold()
             if folded in found:
                 twice.add(folded)
@@ -109,7 +115,7 @@ class Directory:
                 profile = msgspec.json.decode(event.content, type=_Profile)
             except (msgspec.DecodeError, UnicodeEncodeError):
                 continue
-            name = (profile.display_name or profile.name or "").strip()
+            name = " ".join((profile.display_name or profile.name or "").split())
             if name and event.pubkey in self._asked:
                 self._names[event.pubkey] = name[:100]
 
@@ -126,5 +132,6 @@ def _channel(channel_id: str, facts: Event | None, members: Event | None) -> Cha
         id=channel_id,
         kind="dm" if direct else "channel",
         name=facts.value("name") if facts is not None else "",
+        members=frozenset(members.values("p")) if members is not None else frozenset(),
         bots=frozenset(bots),
     )

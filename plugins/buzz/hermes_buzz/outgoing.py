@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_buzz.bridge import Blob
-from hermes_buzz.events import OUTBOX_TAG, Draft, Event, Kind
+from hermes_buzz.events import MAX_EMOJI, OUTBOX_TAG, Draft, Event, Kind, Tag
 from hermes_buzz.mentions import mentioned, without_code
 from hermes_buzz.threads import reply_tags
 from hermes_buzz.trouble import ConnectionDown, RelayError, is_missing_target, send_error
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_buzz.ownership import OwnerTag
     from hermes_buzz.pacing import Pacing
     from hermes_buzz.settings import BuzzSettings
-    from hermes_core import Outbound
+    from hermes_core import Address, Outbound
 
 REDATE_AFTER = 600
 """Seconds after which the event of a row is dated anew, because the relay refuses dates that are
@@ -62,17 +62,22 @@ def dates(message: Outbound, now: float) -> list[int]:
     return [first + number * REDATE_AFTER for number in range(count + 1)][-MAX_DATES:]
 
 
-def anchor_tags(message: Outbound, root: str, settings: BuzzSettings) -> list[tuple[str, ...]]:
-    """What the event refers to. `root` is the root of the thread, "" outside any.
+def anchors(message: Outbound, root: str, settings: BuzzSettings) -> list[list[Tag]]:
+    """The tags for what the event refers to, best first: others are for when the relay does not
+    take those before. `root` is the root of the thread, "" outside any.
 
     The first part of an answer, or every part, refers to the message it answers; the others to the
-    thread.
+    thread. If that message is gone the answer stays in the thread, if the thread is gone it is said
+    at the top level.
     """
     if not root or not settings.threaded:
-        return []
+        return [[]]
     direct = message.part == 1 or settings.reply_to_mode == "all"
-    parent = message.reply_to if direct and message.reply_to else root
-    return reply_tags(root, parent)
+    parents = [message.reply_to] if direct and message.reply_to else []
+    found: list[list[Tag]] = [
+        [*reply_tags(root, parent)] for parent in dict.fromkeys([*parents, root])
+    ]
+    return [*found, []]
 
 
 class Composer:
@@ -84,18 +89,18 @@ class Composer:
         self._settings = settings
         self._store = store
         self._me = me
-        self._owner = owner.tag if owner is not None and not owner.conditions else None
+        self._owner = owner
 
     def chat(
         self,
         message: Outbound,
         date: int,
-        root: str,
+        anchor: Sequence[Tag],
         mentions: Sequence[str],
         files: Sequence[Blob],
     ) -> Draft:
-        """A message of the channel."""
-        tags = [("h", message.address.chat_id), *anchor_tags(message, root, self._settings)]
+        """A message of the channel, referring to what `anchor` names."""
+        tags: list[Tag] = [("h", message.address.chat_id), *anchor]
         tags += [("p", key) for key in mentions]
         text = message.text
         for blob in files:
@@ -105,9 +110,14 @@ class Composer:
 
     def edit(self, message: Outbound, date: int, target: str, mentions: Sequence[str]) -> Draft:
         """A new text for an earlier message."""
-        tags: list[tuple[str, ...]] = [("h", message.address.chat_id), ("e", target)]
+        tags: list[Tag] = [("h", message.address.chat_id), ("e", target)]
         tags += [("p", key) for key in mentions]
         return self._draft(Kind.EDIT, message, date, tags, message.text)
+
+    def reaction(self, address: Address, date: int, target: str, emoji: str) -> Draft:
+        """An emoji on a message. The channel is named for relays that do not know it."""
+        tags = [("h", address.chat_id), ("e", target)]
+        return self._signed_off(Kind.REACTION, date, tags, emoji[:MAX_EMOJI])
 
     def mentions(self, message: Outbound, names: Callable[[], dict[str, str]]) -> list[str]:
         """Whom the text of a row means. Names are resolved once and kept, since they may change;
@@ -123,13 +133,17 @@ class Composer:
         return self._store.frozen_mentions(message.id, resolve)
 
     def _draft(
-        self, kind: Kind, message: Outbound, date: int, tags: list[tuple[str, ...]], text: str
+        self, kind: Kind, message: Outbound, date: int, tags: Sequence[Tag], text: str
     ) -> Draft:
-        tags = [*tags, (OUTBOX_TAG, message.id)]
-        if self._owner is not None:
-            tags.append(self._owner)
+        return self._signed_off(kind, date, [*tags, (OUTBOX_TAG, message.id)], text)
+
+    def _signed_off(self, kind: Kind, date: int, tags: Sequence[Tag], text: str) -> Draft:
+        """With the owner's tag, if it may be on such an event."""
+        made = [tuple(tag) for tag in tags]
+        if self._owner is not None and self._owner.covers(kind, date):
+            made.append(self._owner.tag)
         text = text.encode("utf-8", "replace").decode()
-        return Draft(kind=kind, created_at=date, tags=tuple(tags), content=text)
+        return Draft(kind=kind, created_at=date, tags=tuple(made), content=text)
 
 
 class Publisher:

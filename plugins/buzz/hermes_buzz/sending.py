@@ -7,8 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_buzz.events import Draft, Event, Kind
-from hermes_buzz.outgoing import Composer, MissingTarget, Publisher, as_send_error, dates
+from hermes_buzz.events import Draft, Event
+from hermes_buzz.outgoing import (
+    Composer,
+    MissingTarget,
+    Publisher,
+    anchors,
+    as_send_error,
+    dates,
+)
 from hermes_buzz.trouble import RelayError
 from hermes_core import Receipt, SendRejected
 
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
 
 MAX_UPLOAD = 50 << 20
 """Bytes of a file that is sent: what the relay takes of an image."""
-MAX_EMOJI = 64
 
 
 class Sender:
@@ -54,11 +60,7 @@ class Sender:
         drafts = await self._drafts(message)
         if len(drafts) > 1 and (known := await self._stored(message, drafts[:-1])):
             return self._sent(message, known)
-        try:
-            event = await self._publisher.publish(drafts[-1][0])
-        except MissingTarget:
-            # What it answers was deleted: better said at the top level than not at all.
-            event = await self._publish(drafts[-1][1])
+        event = await self._publish(*drafts[-1])
         return self._sent(message, event.id)
 
     async def edit(self, message_id: str, message: Outbound) -> Receipt:
@@ -80,23 +82,19 @@ class Sender:
 
     async def react(self, address: Address, message_id: str, emoji: str) -> Receipt:
         """Put an emoji on a message."""
-        tags = (("h", address.chat_id), ("e", message_id))
-        now = int(self._wall())
-        draft = Draft(kind=Kind.REACTION, created_at=now, tags=tags, content=emoji[:MAX_EMOJI])
+        draft = self._composer.reaction(address, int(self._wall()), message_id, emoji)
         return Receipt(message_id=(await self._publish(draft)).id)
 
     # ── what an event is made of ─────────────────────────────────────────────────────────────────
 
-    async def _drafts(self, message: Outbound) -> list[tuple[Draft, Draft]]:
-        """For each date that the row has had: the event, and the one that refers to nothing."""
-        root = await self._root(message)
+    async def _drafts(self, message: Outbound) -> list[list[Draft]]:
+        """For each date that the row has had: the event, and those for when the relay does not have
+        what it refers to."""
+        found = anchors(message, await self._root(message), self._settings)
         mentions = await self._mentions(message)
         files = [await self._upload(file.path, file.media_type) for file in message.attachments]
         return [
-            (
-                self._composer.chat(message, date, root, mentions, files),
-                self._composer.chat(message, date, "", mentions, files),
-            )
+            [self._composer.chat(message, date, anchor, mentions, files) for anchor in found]
             for date in dates(message, self._wall())
         ]
 
@@ -111,13 +109,14 @@ class Sender:
             return await self._translator.root_of(
                 message.reply_to,
                 self._reader.channel(address.chat_id),
-                lambda event_id: self._reader.find(address.chat_id, event_id),
+                lambda query: self._reader.find(address.chat_id, query),
             )
         except RelayError as error:
             raise as_send_error(error) from error
 
     async def _mentions(self, message: Outbound) -> list[str]:
-        mentions = self._composer.mentions(message, self._reader.directory.keys_by_name)
+        names = self._reader.directory.keys_by_name
+        mentions = self._composer.mentions(message, lambda: names(message.address.chat_id))
         await self._store.save()
         return mentions
 
@@ -127,19 +126,22 @@ class Sender:
 
     # ── the relay ────────────────────────────────────────────────────────────────────────────────
 
-    async def _stored(self, message: Outbound, drafts: Sequence[tuple[Draft, Draft]]) -> str:
-        every = [draft for pair in drafts for draft in pair]
+    async def _stored(self, message: Outbound, drafts: Sequence[Sequence[Draft]]) -> str:
+        every = [draft for variants in drafts for draft in variants]
         try:
             return await self._publisher.stored(message, every)
         except RelayError as error:
             raise as_send_error(error) from error
 
-    async def _publish(self, draft: Draft) -> Event:
-        try:
-            return await self._publisher.publish(draft)
-        except MissingTarget as error:
-            reason = f"the relay does not know what it refers to: {error}"
-            raise SendRejected(reason, kind="not_found") from None
+    async def _publish(self, *drafts: Draft) -> Event:
+        """The first of `drafts` that the relay takes; the others refer to less."""
+        reason = ""
+        for draft in drafts:
+            try:
+                return await self._publisher.publish(draft)
+            except MissingTarget as error:
+                reason = f"the relay does not know what it refers to: {error}"
+        raise SendRejected(reason, kind="not_found")
 
     def _sent(self, message: Outbound, message_id: str) -> Receipt:
         self._store.sent(message.id)

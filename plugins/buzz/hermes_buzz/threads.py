@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hermes_buzz.events import MESSAGES, Event
-
-_ID_LENGTH = 64
+from hermes_buzz.events import ID, MESSAGES, Event
 
 
 class Place(NamedTuple):
@@ -35,7 +33,7 @@ def place_of(event: Event) -> Place:
         return Place()
     else:
         place = Place(tags[0][1], tags[-1][1])
-    return place if all(len(part) == _ID_LENGTH for part in place) else Place()
+    return place if all(map(ID.fullmatch, place)) else Place()
 
 
 def reply_tags(root: str, parent: str) -> list[tuple[str, ...]]:

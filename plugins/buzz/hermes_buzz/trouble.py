@@ -15,7 +15,7 @@ from hermes_core import (
     Unreachable,
 )
 
-MAX_SKEW = 60.0
+MAX_SKEW = 60
 """Seconds that the clocks may differ before the relay refuses authentication (NIP-42, NIP-98)."""
 
 
@@ -72,7 +72,7 @@ def clock_remedy(skew: float | None) -> str:
     side = "behind" if skew > 0 else "ahead of"
     return (
         f"this machine's clock is {abs(skew):.0f} s {side} the relay's, which takes "
-        f"{MAX_SKEW:.0f} s at most: set the clock"
+        f"{MAX_SKEW} s at most: set the clock"
     )
 
 
@@ -94,7 +94,7 @@ def send_error(reason: str, where: str, skew: float | None) -> SendError:
     if "timestamp" in text or "created_at" in text:
         remedy = clock_remedy(skew) or "compare this machine's clock with the relay's"
         return SendFailed(f"the relay refused the date: {reason}", where=where, remedy=remedy)
-    if prefix == "restricted" and "member" in text:
+    if "restricted" in reason and "member" in text:
         return Unreachable(f"the relay refused: {reason}", where=where)
     if prefix in ("restricted", "blocked"):
         return SendRejected(f"the relay refused: {reason}", kind="forbidden", where=where)

@@ -13,6 +13,11 @@ NEED_A_RELAY = {
     "attachments",
     "second",
     "conformance",
+    "changes",
+    "hostile",
+    "news",
+    "secrecy",
+    "shapes",
 }
 
 collect_ignore = (

@@ -29,8 +29,8 @@ def imeta(*facts: str) -> tuple[str, ...]:
     return ("imeta", *facts)
 
 
-def event(*tags: tuple[str, ...]) -> Event:
-    return Event(id=A, pubkey=A, created_at=1, kind=9, tags=tags, content="", sig="0" * 128)
+def event(*tags: tuple[str, ...], text: str = "") -> Event:
+    return Event(id=A, pubkey=A, created_at=1, kind=9, tags=tags, content=text, sig="0" * 128)
 
 
 def test_a_file_of_the_relay_is_an_attachment() -> None:
@@ -57,7 +57,28 @@ def test_a_file_of_the_relay_is_an_attachment() -> None:
     ],
 )
 def test_anything_else_is_left_to_the_text(facts: list[str]) -> None:
-    assert attachments_of(event(imeta(*facts)), ORIGIN) == ()
+    url = facts[0].removeprefix("url ") if facts else ""
+    assert attachments_of(event(imeta(*facts), text=f"see ![]({url})"), ORIGIN) == ()
+
+
+def test_a_file_that_only_the_text_shows_is_an_attachment() -> None:
+    """Some clients describe nothing."""
+    text = f"![]({ORIGIN}/media/{A}.png) and {ORIGIN}/media/{B}."
+    first, second = attachments_of(event(text=text), ORIGIN)
+    assert (first.ref, first.media_type) == (f"{ORIGIN}/media/{A}.png", "image/png")
+    assert (second.ref, second.media_type) == (f"{ORIGIN}/media/{B}", "application/octet-stream")
+
+
+def test_a_file_that_is_described_and_shown_is_one() -> None:
+    tag = imeta(f"url {ORIGIN}/media/{A}.png", "m image/webp", "filename cat.webp")
+    (found,) = attachments_of(event(tag, text=f"![]({ORIGIN}/media/{A}.png)"), ORIGIN)
+    assert (found.name, found.media_type) == ("cat.webp", "image/webp")
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "-1", "1e3", "٣", " 3", ""])
+def test_a_size_that_is_none_is_not_known(size: str) -> None:
+    tag = imeta(f"url {ORIGIN}/media/{A}.png", f"size {size}")
+    assert [file.size for file in attachments_of(event(tag), ORIGIN)] == [None]
 
 
 def test_a_message_has_few_attachments() -> None:
@@ -80,10 +101,13 @@ def bridged(test: Callable[[BuzzRelay, Bridge], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-def test_a_file_comes_back_as_it_was_stored() -> None:
+@pytest.mark.parametrize("key", ["type", "mime", "nothing"])
+def test_a_file_comes_back_as_it_was_stored(key: str) -> None:
     async def test(relay: BuzzRelay, bridge: Bridge) -> None:
+        relay.bridge.type_key = key
         blob = await bridge.upload(b"content", "text/plain")
         assert blob.sha256 == sha256(b"content").hexdigest()
+        assert (blob.type, blob.size) == ("text/plain", 7)
         target = io.BytesIO()
         await bridge.download(blob.url, target)
         assert target.getvalue() == b"content"

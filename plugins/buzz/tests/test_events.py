@@ -85,6 +85,7 @@ OTHER = Person("q").event(9, "hello", [["h", "c"]], at=1_700_000_000)
         "",
         "{",
         '{"content":"\\ud800"}',
+        '{"x":' + "[" * 100_000 + "]" * 100_000 + "}",
     ],
 )
 def test_what_is_forged_or_malformed_is_no_event(data: str) -> None:

@@ -115,7 +115,15 @@ def test_one_closed_subscription_does_not_touch_the_others(tmp_path: Path) -> No
     run(test())
 
 
-@pytest.mark.parametrize("why", ["error: overloaded", "rate-limited: quota exceeded; retry in 0s"])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "error: overloaded",
+        "rate-limited: quota exceeded; retry in 0s",
+        "auth-required: not authenticated",
+        "",
+    ],
+)
 def test_a_subscription_that_ended_is_asked_for_again_and_nothing_is_missed(
     tmp_path: Path, why: str
 ) -> None:
@@ -348,7 +356,7 @@ def test_a_banned_account_fails_and_an_uninvited_one_waits(tmp_path: Path) -> No
     run(test())
 
 
-@pytest.mark.parametrize("fault", ["silent_auth", "empty_ids", "no_bridge"])
+@pytest.mark.parametrize("fault", ["silent_auth", "empty_ids", "no_bridge", "no_queries"])
 def test_quirks_of_other_relays(tmp_path: Path, fault: str) -> None:
     async def test() -> None:
         alice, bot = Person("alice"), Person("bot")
@@ -378,6 +386,77 @@ def test_a_relay_that_asks_for_authentication_late(tmp_path: Path) -> None:
             ):
                 await witness.until(lambda: witness.connected == 1)
                 await relay.say(alice, channel, "hello", mentions=[bot])
+                assert await answered(relay, bot, 1) == ["hello"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 1011, 1012, 1013, 4000])
+def test_any_other_goodbye_is_followed_by_a_new_connection(tmp_path: Path, code: int) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            async with talking(tmp_path / "home", relay, bot, allowed=(alice,)):
+                before = len(relay.requests)
+                await relay.close(code)
+                await listening(relay, bot, since=before)
+                await relay.say(alice, direct, "hello")
+                assert await answered(relay, bot, 1) == ["hello"]
+
+    run(test())
+
+
+def test_connections_that_end_before_a_word_is_said(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            relay.faults.hang_ups = 2
+            async with talking(tmp_path / "home", relay, bot, allowed=(alice,)):
+                assert relay.connections == 3
+                await relay.say(alice, direct, "hello")
+                assert await answered(relay, bot, 1) == ["hello"]
+
+    run(test())
+
+
+def test_a_relay_may_ask_again_who_is_there(tmp_path: Path) -> None:
+    """What was asked for is then asked for once more, no faster than anything else."""
+
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        loop = asyncio.get_running_loop()
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            async with talking(tmp_path / "home", relay, bot, allowed=(alice,)):
+                before, started = len(relay.requests), loop.time()
+                await relay.inject('["NOTICE","rate-limited: quota exceeded; retry in 2s"]')
+                await relay.ask_who_is_there()
+                await listening(relay, bot, since=before)
+                assert loop.time() - started >= 1.9
+                await relay.say(alice, direct, "hello")
+                assert await answered(relay, bot, 1) == ["hello"]
+                assert relay.connections == 1
+
+    run(test())
+
+
+def test_a_pause_that_the_relay_wants_holds_over_a_reconnect(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bot = Person("alice"), Person("bot")
+        loop = asyncio.get_running_loop()
+        async with BuzzRelay() as relay:
+            direct = relay.channel("", alice, bot, kind="dm")
+            more = "presence = false\ntyping = false\nstreaming = false"
+            async with talking(tmp_path / "home", relay, bot, allowed=(alice,), more=more):
+                relay.faults.rate_limited, relay.faults.retry_in = 1, "retry in 3s"
+                await relay.say(alice, direct, "hello")
+                await relay.until(lambda: relay.faults.rate_limited == 0)
+                refused, before = loop.time(), len(relay.requests)
+                relay.cut()
+                await relay.until(lambda: len(relay.requests) > before)
+                assert loop.time() - refused >= 2.9
                 assert await answered(relay, bot, 1) == ["hello"]
 
     run(test())

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,6 +132,74 @@ def test_a_long_backlog_takes_few_questions() -> None:
     relay = Relay([event(number, number) for number in range(5000)])
     asyncio.run(read(relay, ChannelCursor(floor=0)))
     assert relay.queries < 5000 / PAGE * 5
+
+
+def test_a_second_in_which_a_page_and_more_was_said_is_read_whole() -> None:
+    events = [event(number, 7) for number in range(PAGE + 100)]
+    events += [event(PAGE + 100 + number, 6 + 2 * (number % 2)) for number in range(50)]
+    taken = asyncio.run(read(Relay(events), ChannelCursor(floor=0)))
+    assert sorted(taken) == sorted(event.id for event in events)
+
+
+def test_an_event_that_nobody_understands_does_not_stop_the_channel() -> None:
+    cursor = ChannelCursor(floor=0)
+    relay = Relay([event(1, 100), event(2, 200)])
+
+    async def test() -> None:
+        handled = asyncio.Event()
+
+        async def translate(found: Event) -> list[Inbound]:
+            if found.id == id_of(1):
+                raise ValueError("no sense")
+            return [message(found)]
+
+        async def receive(inbound: Inbound) -> Received:
+            return Accepted(1)
+
+        feed = Feed(
+            "c",
+            cursor,
+            relay,
+            translate=translate,
+            receive=receive,
+            now=lambda: 10_000,
+            changed=handled.set,
+            opened=lambda: None,
+        )
+        task = asyncio.create_task(feed.run())
+        waiting = asyncio.create_task(handled.wait())
+        await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.wait({task, waiting})
+
+    asyncio.run(test())
+    assert cursor.has(id_of(1))
+    assert cursor.has(id_of(2))
+
+
+def test_what_could_not_be_looked_up_because_the_connection_ended_is_read_again() -> None:
+    cursor = ChannelCursor(floor=0)
+
+    async def translate(found: Event) -> list[Inbound]:
+        raise ConnectionDown("in the middle of it")
+
+    async def receive(inbound: Inbound) -> Received:
+        raise AssertionError
+
+    feed = Feed(
+        "c",
+        cursor,
+        Relay([event(1, 100)]),
+        translate=translate,
+        receive=receive,
+        now=lambda: 10_000,
+        changed=lambda: None,
+        opened=lambda: None,
+    )
+    with pytest.raises(ConnectionDown):
+        asyncio.run(feed.run())
+    assert not cursor.has(id_of(1))
 
 
 def test_what_is_not_taken_in_is_offered_again_and_not_passed_over() -> None:

@@ -77,9 +77,21 @@ def test_a_name_that_two_members_bear_means_nobody() -> None:
     people = members("c", first.public_key, second.public_key)
     directory = known(people, profile("Ann", first), profile("ann", second))
     assert directory.name(first.public_key) == "Ann"
-    assert directory.keys_by_name() == {}
+    assert directory.keys_by_name("c") == {}
     directory = known(people, profile("Ann", first), profile("Ben", second))
-    assert directory.keys_by_name() == {"ann": first.public_key, "ben": second.public_key}
+    assert directory.keys_by_name("c") == {"ann": first.public_key, "ben": second.public_key}
+
+
+def test_a_name_means_a_member_of_the_channel() -> None:
+    def profile(signer: LocalSigner) -> Event:
+        return Draft(kind=0, created_at=1, content='{"name":"Ann"}').signed(signer)
+
+    first, second = LocalSigner("7".zfill(64)), LocalSigner("8".zfill(64))
+    lists = members("c", first.public_key), members("d", second.public_key), members("e")
+    directory = known(*lists, profile(first), profile(second))
+    assert directory.keys_by_name("c") == {"ann": first.public_key}
+    assert directory.keys_by_name("d") == {"ann": second.public_key}
+    assert directory.keys_by_name("e") == {}
 
 
 def test_bots_are_members_with_that_role() -> None:

@@ -20,7 +20,7 @@ from hermes_buzz.outgoing import (
     Composer,
     MissingTarget,
     Publisher,
-    anchor_tags,
+    anchors,
     dates,
 )
 from hermes_buzz.pacing import QUIET, Pacing, retry_after
@@ -57,7 +57,7 @@ def row(**more: Any) -> Outbound:
 def composed(tmp_path: Path, message: Outbound, **names: str) -> Draft:
     composer = Composer(settings(), None, FileCursors(tmp_path / "c.json"), SIGNER.public_key)
     mentions = composer.mentions(message, lambda: names)
-    return composer.chat(message, int(NOW), A, mentions, ())
+    return composer.chat(message, int(NOW), (), mentions, ())
 
 
 def test_the_same_row_is_the_same_event_and_another_row_is_another(tmp_path: Path) -> None:
@@ -96,9 +96,16 @@ def test_what_a_part_refers_to(
     mode: str, part: int, reply_to: str | None, tags: list[tuple[str, ...]]
 ) -> None:
     message = row(part=part, parts=2, reply_to=reply_to)
-    assert anchor_tags(message, A, settings(reply_to_mode=mode)) == tags
-    assert anchor_tags(message, "", settings(reply_to_mode=mode)) == []
-    assert anchor_tags(message, A, settings(reply_to_mode=mode, reply_in_thread=False)) == []
+    found = anchors(message, A, settings(reply_to_mode=mode))
+    assert found[0] == tags
+    assert found[-1] == []
+    assert anchors(message, "", settings(reply_to_mode=mode)) == [[]]
+    assert anchors(message, A, settings(reply_to_mode=mode, reply_in_thread=False)) == [[]]
+
+
+def test_an_answer_to_what_is_gone_stays_in_its_thread() -> None:
+    found = anchors(row(reply_to=B), A, settings())
+    assert found == [[("e", A, "", "root"), ("e", B, "", "reply")], [("e", A, "", "reply")], []]
 
 
 @given(st.floats(0, 86_400 * 2))
@@ -169,6 +176,7 @@ def test_what_passes_is_waited_for_with_the_same_event(passing: list[Any]) -> No
         ([Answer(False, "error: internal")], SendFailed),
         ([Answer(False, "invalid: event timestamp too far from server time")], SendFailed),
         ([Answer(False, "restricted: not a channel member")], Unreachable),
+        ([Answer(False, "invalid: restricted: not a channel member")], Unreachable),
         ([Answer(False, "blocked: banned")], SendRejected),
         ([Answer(False, "invalid: content too long")], SendRejected),
         ([Answer(False, "invalid: whatever")], SendRejected),

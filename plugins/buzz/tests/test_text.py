@@ -30,6 +30,8 @@ def event(*tags: tuple[str, ...], kind: int = 9) -> Event:
         ([("e", A), ("e", B)], Place(A, B)),
         ([("e", A)], Place(A, A)),
         ([("e", "short", "", "reply")], Place()),
+        ([("e", "x" * 64, "", "reply")], Place()),
+        ([("e", A.upper(), "", "reply")], Place()),
         ([("e",)], Place()),
         ([("p", A), ("h", "c")], Place()),
     ],

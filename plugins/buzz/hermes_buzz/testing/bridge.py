@@ -24,12 +24,16 @@ class HttpBridge:
     """NIP-11, /query with NIP-98, /upload and /media with Blossom authorization.
 
     Facts about channels are made from the relay's rooms and signed by its operator; everything else
-    comes out of the LocalRelay. `files` is what was stored.
+    comes out of the LocalRelay. `files` is what was stored; `type_key` is what an answer to an
+    upload calls the kind of a file.
     """
 
     def __init__(self, relay: BuzzRelay) -> None:
         self._relay = relay
+        self.type_key = "type"
         self.files: dict[str, tuple[bytes, str]] = {}
+        self.authorizations: list[Json] = []
+        """What queries were signed with."""
         self.downloads = 0
         self.queries = 0
         self._used: set[str] = set()
@@ -61,6 +65,9 @@ class HttpBridge:
 
     async def _query(self, request: web.Request) -> web.Response:
         body = await request.read()
+        if self._relay.faults.no_queries:
+            text = "rate-limited: quota exceeded; retry in 7s"
+            return web.json_response({"error": text}, status=429)
         event = _signed(request, urlsafe=False)
         if event is None or not self._is_fresh(event):
             return web.json_response({"error": "auth-required"}, status=401)
@@ -74,6 +81,7 @@ class HttpBridge:
         if not right:
             return web.json_response({"error": "verification failed"}, status=401)
         self.queries += 1
+        self.authorizations.append(event)
         found: list[Json] = []
         for query in json.loads(body):
             found += await self._answer(query, event["pubkey"])
@@ -94,7 +102,8 @@ class HttpBridge:
                 if key in room.members
             ]
         if kinds == [39000]:
-            rooms = [(channel, relay.rooms.get(channel)) for channel in query["#d"]]
+            wanted = query.get("#d", relay.rooms)
+            rooms = [(channel, relay.rooms.get(channel)) for channel in wanted]
             return [self._facts(channel, room) for channel, room in rooms if room is not None]
         if kinds == [0]:
             return self._profiles(query["authors"])
@@ -111,6 +120,8 @@ class HttpBridge:
         tags = [["d", channel], ["name", room.name], ["t", room.kind]]
         if room.kind == "dm":
             tags.append(["hidden"])
+        if room.archived:
+            tags.append(["archived", "true"])
         return self._relay.operator.event(39000, tags=tags, at=self._relay.now())
 
     def _profiles(self, keys: list[str]) -> list[Json]:
@@ -130,7 +141,7 @@ class HttpBridge:
         media_type = request.headers["Content-Type"]
         self.files[digest] = (body, media_type)
         url = f"{self._relay.http_url}/media/{digest}.bin"
-        blob = {"url": url, "sha256": digest, "size": len(body), "type": media_type}
+        blob = {"url": url, "sha256": digest, "size": len(body), self.type_key: media_type}
         return web.json_response(blob)
 
     def _download(self, request: web.Request) -> web.Response:

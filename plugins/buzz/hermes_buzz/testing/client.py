@@ -34,14 +34,16 @@ class Client:
         self._relay = relay
         self._socket = socket
         self._request = request
-        self._challenge = secrets.token_hex(32)
+        self._challenge = ""
         self._muted: set[str] = set()
         self._channels: dict[str, list[str]] = {}
 
     async def serve(self) -> None:
         """Until either side goes."""
+        if self._relay.faults.spend("hang_ups"):
+            return
         if self._relay.proactive:
-            await self.send(json.dumps(["AUTH", self._challenge]))
+            await self.challenge()
         async with self._relay.http.ws_connect(self._relay.upstream, max_msg_size=0) as upstream:
             down = asyncio.create_task(self._down(upstream))
             try:
@@ -49,6 +51,11 @@ class Client:
             finally:
                 down.cancel()
                 await asyncio.wait({down})
+
+    async def challenge(self) -> None:
+        """Ask the client to authenticate."""
+        self._challenge = secrets.token_hex(32)
+        await self.send(json.dumps(["AUTH", self._challenge]))
 
     async def send(self, frame: str) -> None:
         """A frame to the client, unless the relay is deaf or the client is gone."""
@@ -67,6 +74,9 @@ class Client:
         async for message in upstream:
             frame = json.loads(message.data)
             if frame[0] == "OK" and frame[1] in self._muted:
+                continue
+            if frame[0] == "EVENT" and self._relay.faults.spend("dead"):
+                self._relay.changed()
                 continue
             try:
                 await self.send(message.data)
@@ -163,7 +173,9 @@ class Client:
 
     async def _thread_refusal(self, targets: list[str], channels: list[str]) -> str:
         found = await self._relay.stored({"ids": targets})
-        known = {event["id"] for event in found if ["h", channels[0]] in event["tags"]}
+        known = {
+            event["id"] for event in found if not channels or ["h", channels[0]] in event["tags"]
+        }
         return "" if known >= set(targets) else "invalid: parent event not found"
 
     async def _request_for(
@@ -174,14 +186,20 @@ class Client:
         if reason:
             await self.send(json.dumps(["CLOSED", frame[1], reason]))
         else:
-            self._channels[frame[1]] = frame[2].get("#h", [])
+            channels = self._channels[frame[1]] = frame[2].get("#h", [])
+            for event in self._relay.placed_in(channels, frame[2]):
+                await self.send(json.dumps(["EVENT", frame[1], event]))
             await upstream.send_str(data)
 
     def _request_refusal(self, query: Json) -> str:
         relay = self._relay
         if relay.proactive and not self.key:
             return "auth-required: not authenticated"
+        if "ids" in query and relay.faults.spend("lookups"):
+            return "error: overloaded"
         if PRIVATE_KINDS & set(query.get("kinds", [])) and self.key:
+            if relay.faults.spend("closed_news"):
+                return "error: overloaded"
             return "" if query.get("#p") == [self.key] else "restricted: p-gated events"
         channels = query.get("#h", [])
         if len(channels) == 1:
@@ -196,9 +214,14 @@ class Client:
         """The ids by which one channel was asked for."""
         return [name for name, channels in self._channels.items() if channels == [channel_id]]
 
+    async def place(self, channel_id: str, event: Json) -> None:
+        """Give an event to what was asked for its channel."""
+        for subscription in self.subscriptions(channel_id):
+            await self.send(json.dumps(["EVENT", subscription, event]))
+
     async def end_subscriptions(self, channel_id: str, reason: str) -> None:
-        """Close what was asked for one channel, with a reason."""
+        """Close what was asked for one channel, or for none, with a reason."""
         for subscription, channels in list(self._channels.items()):
-            if channels == [channel_id]:
+            if channels == ([channel_id] if channel_id else []):
                 del self._channels[subscription]
                 await self.send(json.dumps(["CLOSED", subscription, reason]))

@@ -16,7 +16,10 @@ class Faults:
     refused because their target is not there yet. `closed_requests`: channels whose next REQ is
     answered by CLOSED with that reason. `clock`: seconds by which the relay's clock is ahead.
     `silent_auth`: AUTH gets no OK. `empty_ids`: refusals name no event. `no_bridge`: no HTTP.
-    `auth_reason`: every AUTH is refused with it.
+    `auth_reason`: every AUTH is refused with it. `hang_ups`: so many connections end before
+    anything is said. `closed_news`: so many requests for news about membership are closed with a
+    passing reason. `dead`: so many live events are not given to anybody. `lookups`: so many
+    requests by id are closed with a passing reason. `no_queries`: queries over HTTP get a 429.
     """
 
     deaf: bool = False
@@ -32,6 +35,11 @@ class Faults:
     empty_ids: bool = False
     no_bridge: bool = False
     auth_reason: str = ""
+    hang_ups: int = 0
+    closed_news: int = 0
+    dead: int = 0
+    lookups: int = 0
+    no_queries: bool = False
 
     def spend(self, name: str) -> bool:
         """Use one of a counted fault; False when there is none left."""

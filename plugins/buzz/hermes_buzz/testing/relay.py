@@ -12,6 +12,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
+from hermes_buzz.events import PLACED_BY_TARGET
 from hermes_buzz.testing.bridge import AUTH_WINDOW, HttpBridge
 from hermes_buzz.testing.client import Client
 from hermes_buzz.testing.faults import Faults
@@ -21,13 +22,15 @@ Json = dict[str, Any]
 
 
 class Room:
-    """A channel: its kind, its name, its members by key, and which of them are bots."""
+    """A channel: its kind, its name, its members by key, which of them are bots, and whether it is
+    archived."""
 
     def __init__(self, name: str, kind: str) -> None:
         self.name = name
         self.kind = kind
         self.members: set[str] = set()
         self.bots: set[str] = set()
+        self.archived = False
 
 
 class BuzzRelay:
@@ -58,6 +61,8 @@ class BuzzRelay:
         """Every event that was stored or broadcast, in order."""
         self.people: list[Person] = []
         self.bridge = HttpBridge(self)
+        self._places: dict[str, str] = {}
+        self._placed: list[tuple[str, Json]] = []
         self._read: dict[str, int] = {}
         self._change = asyncio.Event()
 
@@ -135,6 +140,7 @@ class BuzzRelay:
             async for message in socket:
                 frame = json.loads(message.data)
                 if frame[0] == "EVENT":
+                    await self._place(frame[2])
                     self.seen.append(frame[2])
                     self.changed()
                 elif frame[0] == "AUTH":
@@ -142,6 +148,28 @@ class BuzzRelay:
                 elif frame[0] == "CLOSED":
                     await asyncio.sleep(0.01)
                     await socket.send_str('["REQ","all",{"since":0}]')
+
+    async def _place(self, event: Json) -> None:
+        """What names no channel belongs to that of what it refers to, and Buzz gives it to whoever
+        asked for that."""
+        tags = {tag[0]: tag[1] for tag in event["tags"] if len(tag) > 1}
+        channel = tags.get("h") or self._places.get(tags.get("e", ""), "")
+        self._places[event["id"]] = channel
+        if channel and "h" not in tags and event["kind"] in PLACED_BY_TARGET:
+            self._placed.append((channel, event))
+            for client in list(self.clients):
+                await client.place(channel, event)
+
+    def placed_in(self, channels: Sequence[str], query: Json) -> list[Json]:
+        """The stored events without a channel of their own that a request for one asks for."""
+        return [
+            event
+            for channel, event in self._placed
+            if [channel] == list(channels)
+            and event["kind"] in query.get("kinds", (5, 7))
+            and event["id"] in query.get("ids", (event["id"],))
+            and event["created_at"] >= query.get("since", 0)
+        ]
 
     async def _authenticate(self, socket: aiohttp.ClientWebSocketResponse, challenge: str) -> None:
         tags = [["relay", self.upstream], ["challenge", challenge]]
@@ -270,8 +298,13 @@ class BuzzRelay:
         for client in list(self.clients):
             await client.close(code)
 
+    async def ask_who_is_there(self) -> None:
+        """Ask every client to authenticate once more."""
+        for client in list(self.clients):
+            await client.challenge()
+
     async def end_subscriptions(self, channel_id: str, reason: str) -> None:
-        """Close what is asked for one channel, for every client."""
+        """Close what is asked for one channel, for every client; "" for news about membership."""
         for client in list(self.clients):
             await client.end_subscriptions(channel_id, reason)
 
