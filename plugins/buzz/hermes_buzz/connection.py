@@ -38,6 +38,8 @@ ANSWER_LIMIT = 30.0
 """Seconds until the relay has given all stored events of a request."""
 SILENT_AUTH = 2.0
 """Seconds after which an AUTH without an answer counts as taken: some relays never answer it."""
+MAX_UNANSWERED = 8
+"""Events without an answer that are remembered in their order."""
 MAX_AUTHS = 8
 """AUTH events whose answers are known as such; a relay needs one."""
 POLICY_VIOLATION = 1008
@@ -98,6 +100,7 @@ class Connection:
         self._subscriptions: dict[str, Subscription] = {}
         self._publishing = asyncio.Lock()
         self._pending: tuple[str, asyncio.Future[Answer]] | None = None
+        self._unanswered: deque[str] = deque(maxlen=MAX_UNANSWERED)
         self._auth_ids: deque[str] = deque(maxlen=MAX_AUTHS)
         self._auth_sent = asyncio.Event()
         self._authenticated = asyncio.Event()
@@ -237,10 +240,13 @@ class Connection:
             self._closed(opening[0].id, text)
 
     def _ok(self, event_id: str, accepted: bool, reason: str) -> None:
+        # Some relays leave the id out when they refuse; they answer in the order of the events.
+        event_id = event_id or next(iter(self._unanswered), "")
+        if event_id in self._unanswered:
+            self._unanswered.remove(event_id)
         if event_id in self._auth_ids:
             self._auth_answered(accepted, reason)
-        elif self._pending is not None and event_id in (self._pending[0], ""):
-            # Some relays leave the id out when they refuse. One event at a time is on its way.
+        elif self._pending is not None and event_id == self._pending[0]:
             passing = not accepted and reason.startswith(("auth-required", "rate-limited"))
             if passing and reason.startswith("rate-limited"):
                 self._pacing.close(retry_after(reason))
@@ -375,6 +381,7 @@ class Connection:
             await self._pacing.event_turn()
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._pending = (event.id, answer)
+            self._unanswered.append(event.id)
             try:
                 await self._write(self._socket.send_str(frame))
                 async with asyncio.timeout(limit):
@@ -385,6 +392,7 @@ class Connection:
     async def whisper(self, event: Event) -> None:
         """Publish what nobody stores, if there is a frame to spare. No answer is awaited."""
         if self._pacing.try_event_turn():
+            self._unanswered.append(event.id)
             await self._write(self._socket.send_str(f'["EVENT",{event.as_json()}]'))
 
     async def close(self) -> None:
