@@ -131,9 +131,9 @@ class Conversation:
             (event for event in stored if event["kind"] == 40003),
             key=lambda event: (event["created_at"], len(event["content"])),
         )
-        texts = {_e(event, 0): event["content"] for event in edits}
+        texts: dict[str, str] = {_e(event, 0): event["content"] for event in edits}
         return [
-            (_e(event, -1), texts.get(event["id"], event["content"]).strip())
+            (_e(event, -1), texts.get(event["id"], str(event["content"])).strip())
             for event in stored
             if event["kind"] == 9
         ]
