@@ -106,7 +106,7 @@ def test_a_platform_that_conforms(tmp_path: Path, check: Check, edit: bool) -> N
 
 
 def failed(
-    check: Check, subject: Subject, monkeypatch: pytest.MonkeyPatch, patience: float = 0.3
+    check: Check, subject: Subject, monkeypatch: pytest.MonkeyPatch, patience: float = 10
 ) -> str:
     """How a check failed."""
     monkeypatch.setattr(conformance, "PATIENCE", patience)
@@ -137,7 +137,7 @@ def test_a_platform_that_shortens_is_found(
             receipt: Receipt = await super().send(short)
             return receipt
 
-    found = failed(check, subject(tmp_path, platform, Short), monkeypatch)
+    found = failed(check, subject(tmp_path, platform, Short), monkeypatch, patience=2)
     assert "the screen reads" in found
 
 
@@ -153,7 +153,7 @@ def test_a_platform_that_cannot_edit_though_it_says_so_is_found(
             return Receipt(message_id=message_id)
 
     check = conformance.ends_a_streamed_answer_complete
-    assert "piece39" in failed(check, subject(tmp_path, platform, Lazy), monkeypatch)
+    assert "piece39" in failed(check, subject(tmp_path, platform, Lazy), monkeypatch, patience=2)
 
 
 def test_a_platform_that_leaves_a_task_is_found(
@@ -171,7 +171,7 @@ def test_a_platform_that_leaves_a_task_is_found(
             return own_id
 
     check = conformance.leaves_nothing_behind
-    found = failed(check, subject(tmp_path, platform, Untidy), monkeypatch, patience=10)
+    found = failed(check, subject(tmp_path, platform, Untidy), monkeypatch)
     assert len(left) == found.count("forgotten") == 2
 
 
