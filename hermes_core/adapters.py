@@ -211,6 +211,18 @@ class Account:
         )
         await call
 
+    @property
+    def quotes(self) -> bool:
+        """Whether the platform can look an earlier message up."""
+        return self._calls.has(specs.quote)
+
+    async def quote(self, address: Address, message_id: str) -> str:
+        """The text of an earlier message. Raises whatever goes wrong."""
+        text = await self._calls.call(specs.quote, address=address, message_id=message_id)
+        if not isinstance(text, str):
+            raise PluginError(f"quote returned {type(text).__name__}, not str", where=self.name)
+        return text
+
     async def attach(self, channel: Channel) -> None:
         """Let the adapter serve a local client. Raises PluginError when it has no use for one."""
         if not self._calls.has(specs.attach):

@@ -189,6 +189,17 @@ def reconcile(message: Outbound) -> Receipt | None:
 
 
 @hookkinds.adapter(since="1.0", limit=10.0)
+def quote(address: Address, message_id: str) -> str:
+    """Return the text of an earlier message of this chat, as it reads now; "" for one of the
+    account's own and for one that is gone.
+
+    For networks whose messages name what they reply to without its text (`Message.quoted`). Called
+    when a turn begins, for an admitted message that replies to one that the agent was not told of.
+    """
+    raise NotImplementedError
+
+
+@hookkinds.adapter(since="1.0", limit=10.0)
 def set_typing(address: Address, active: bool) -> None:
     """Show, or stop showing, that an answer is being written. At most once; never repeated on
     failure."""

@@ -31,6 +31,7 @@ from hermes_core.observers import Durable
 from hermes_core.pairing import PairingBook
 from hermes_core.profiles import renew
 from hermes_core.questions import Questions
+from hermes_core.quotes import Quotes
 from hermes_core.reload import make_plan
 from hermes_core.repair import Change, Done, apply
 from hermes_core.service_runner import Services
@@ -154,6 +155,7 @@ class ServedProfile:
             spool=spool,
             accounts=self.accounts,
             attachments=attachments,
+            quotes=Quotes(store, self.accounts.get),
             questions=questions,
             agent=self._agent,
             perform=self.intake.perform,

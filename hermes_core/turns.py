@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hermes_core.plugins import Hooks
     from hermes_core.profiles import ProfileScope
     from hermes_core.questions import Questions
+    from hermes_core.quotes import Quotes
     from hermes_core.store import Store
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Turns:
         spool: Spool,
         accounts: Accounts,
         attachments: Attachments,
+        quotes: Quotes,
         questions: Questions,
         agent: Callable[[Address], Agent[Settings] | None],
         perform: Callable[[Admitted[Inbound], str, int], Awaitable[None]],
@@ -93,6 +95,7 @@ class Turns:
         self._spool = spool
         self._accounts = accounts
         self._attachments = attachments
+        self._quotes = quotes
         self._questions = questions
         self._agent = agent
         self._perform = perform
@@ -194,7 +197,7 @@ class Turns:
     async def _run(
         self, lane: Lane, taken: turns.Taken, messages: Sequence[Admitted[Message]]
     ) -> None:
-        job = self._job(taken, [await self._attachments.of(admitted) for admitted in messages])
+        job = self._job(taken, [await self._whole(admitted) for admitted in messages])
         watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
         watch.begin(_new_session(taken, job.info))
         answer = Answer()
@@ -207,6 +210,10 @@ class Turns:
                     await preview.close()
         self.counts[state] += 1
         watch.ended(end, state)
+
+    async def _whole(self, admitted: Admitted[Message]) -> Message:
+        """The message with what it refers to: files, and the text that it replies to."""
+        return await self._quotes.of(await self._attachments.of(admitted))
 
     async def _answer(
         self, lane: Lane, taken: turns.Taken, job: Job, hear: Hearing

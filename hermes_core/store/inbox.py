@@ -39,6 +39,15 @@ class Stored:
     sequence: int
 
 
+def has_message(tx: Tx, account: str, chat_id: str, message_id: str) -> bool:
+    """Whether a message was taken in, on a network whose messages and events have one id."""
+    row = tx.execute(
+        "SELECT 1 FROM inbox WHERE account = ? AND chat_id = ? AND event_id = ?",
+        (account, chat_id, message_id),
+    ).fetchone()
+    return row is not None
+
+
 def insert(tx: Tx, arrival: Arrival) -> Stored:
     """Store an event once. The unique constraint is the only check for repeats."""
     if not arrival.ended and _is_full(tx, arrival):

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,7 +81,8 @@ class ScriptedPlatform:
     returns, so that it survives a kill; what it holds at the start has arrived earlier. One that is
     `idempotent` shows a message once however often it is sent; one that `reconciles` can tell
     whether it arrived. In the kinds of chat in `drafts` it shows drafts: `drafted` are their
-    texts, `draft_results` what is raised instead.
+    texts, `draft_results` what is raised instead. `quoted` are the texts that messages reply to,
+    by their ids; `quotes_asked` which were looked up.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class ScriptedPlatform:
         max_attachment: int = 0,
         buttons: bool = False,
         drafts: Collection[ChatKind] = (),
+        quoted: Mapping[str, str] | None = None,
         own_id: str = "bot",
         allow_all: bool = True,
         journal: Path | None = None,
@@ -110,6 +112,8 @@ class ScriptedPlatform:
         self.results: deque[Result] = deque()
         self.sent: list[Sent] = []
         self.drafts = drafts
+        self.quoted = quoted
+        self.quotes_asked: list[str] = []
         self.drafted: list[str] = []
         self.draft_results: deque[Exception] = deque()
         self.attempts: list[Outbound] = []
@@ -284,6 +288,12 @@ class ScriptedPlatform:
         self.drafted.append(message.text)
         self._arrived.set()
 
+    def quote(self, message_id: str) -> str:
+        """The text of an earlier message. Raises KeyError for one that nobody knows."""
+        self.quotes_asked.append(message_id)
+        assert self.quoted is not None
+        return self.quoted[message_id]
+
     async def found(self, message: Outbound) -> Receipt | None:
         """What became of an earlier call."""
         known = self._known.get(message.id)
@@ -349,26 +359,27 @@ def _bound_adapter(platform: ScriptedPlatform) -> type[Adapter[Empty]]:
 
 def _optional_hooks(platform: ScriptedPlatform) -> dict[str, object]:
     """The adapter hooks that a platform has only when a test wants them."""
-    hooks: dict[str, object] = {}
-    if platform.reconciles:
 
-        async def reconcile(_: object, message: Outbound) -> Receipt | None:
-            return await platform.found(message)
+    async def reconcile(_: object, message: Outbound) -> Receipt | None:
+        return await platform.found(message)
 
-        hooks["reconcile"] = hookimpl(reconcile)
-    if platform.drafts:
+    async def draft(_: object, message: Outbound) -> None:
+        platform.draft(message)
 
-        async def draft(_: object, message: Outbound) -> None:
-            platform.draft(message)
+    async def quote(_: object, message_id: str) -> str:
+        return platform.quote(message_id)
 
-        hooks["draft"] = hookimpl(draft)
-    if (typing := platform.typing) is not None:
+    async def set_typing(_: object, address: Address, active: bool) -> None:
+        assert platform.typing is not None
+        await platform.typing(address, active)
 
-        async def set_typing(_: object, address: Address, active: bool) -> None:
-            await typing(address, active)
-
-        hooks["set_typing"] = hookimpl(set_typing)
-    return hooks
+    hooks = (
+        (platform.reconciles, reconcile),
+        (platform.drafts, draft),
+        (platform.quoted is not None, quote),
+        (platform.typing is not None, set_typing),
+    )
+    return {hook.__name__: hookimpl(hook) for wanted, hook in hooks if wanted}
 
 
 def _read(journal: Path | None) -> list[Sent]:

@@ -83,6 +83,11 @@ class BuzzAdapter(Adapter[BuzzSettings]):
         return await self._live().sender.reconcile(message)
 
     @hookimpl
+    async def quote(self, address: Address, message_id: str) -> str:
+        """What a message replies to, as it was edited last."""
+        return await self._live().reader.quote(address.chat_id, message_id)
+
+    @hookimpl
     async def set_typing(self, address: Address, active: bool) -> None:
         self._live().set_typing(address, active)
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from hermes_buzz.events import Event, Kind
+from hermes_buzz.events import MESSAGES, Event, Kind
 from hermes_buzz.feed import Feed, in_order
 from hermes_buzz.membership import Channel, Directory
 from hermes_buzz.pacing import backoff
@@ -88,6 +88,17 @@ class Reader:
         """Events of a channel that the relay has. Raises RelayError."""
         found = await self._connection.fetch({**query, "#h": [channel_id], "limit": PAGE})
         return [event for event in found if event.is_in(channel_id)]
+
+    async def quote(self, channel_id: str, event_id: str) -> str:
+        """What somebody else's message says, as its author edited it last; "" when it is gone.
+        Raises RelayError."""
+        found = await self.find(channel_id, {"ids": [event_id]})
+        said = next((event for event in found if event.kind in MESSAGES), None)
+        if said is None or said.pubkey == self._me:
+            return ""
+        query = {"kinds": [Kind.EDIT], "#e": [event_id], "authors": [said.pubkey]}
+        edits = [event for event in await self.find(channel_id, query) if event.kind == Kind.EDIT]
+        return max(edits, key=lambda event: event.created_at, default=said).content
 
     def changed(self) -> None:
         """Something is to be saved soon."""

@@ -66,7 +66,7 @@ class Session:
         self.bridge: Bridge
         self.sender: Sender
         self._connection: Connection
-        self._reader: Reader
+        self.reader: Reader
         self._signs: Signs
         self._group: asyncio.TaskGroup
 
@@ -133,7 +133,7 @@ class Session:
                     await self._connection.authenticated(AUTH_LIMIT)
                 else:
                     await self._connection.authenticated_if_asked(ASKED_WITHIN)
-                await self._reader.serve(self._group)
+                await self.reader.serve(self._group)
                 if self._settings.presence:
                     self._group.create_task(self._signs.keep_present())
                 self._ready.set()
@@ -173,7 +173,7 @@ class Session:
         """What reads, sends and shows signs of life by this connection."""
         connection, skew = self._connection, self.bridge.skew
         self._signs = Signs(connection, self._signer, self._wall)
-        self._reader = Reader(
+        self.reader = Reader(
             self._context,
             me=self.me,
             connection=connection,
@@ -190,7 +190,7 @@ class Session:
             composer=Composer(self._settings, self._owner, self._store, self.me),
             publisher=Publisher(connection, self._signer, self._pacing, self._where, skew),
             bridge=self.bridge,
-            reader=self._reader,
+            reader=self.reader,
             translator=self._translator,
             store=self._store,
             wall=self._wall,

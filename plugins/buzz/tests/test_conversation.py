@@ -476,3 +476,32 @@ def test_profiles_do_not_meet(tmp_path: Path) -> None:
             assert {event["pubkey"] for _, event in second.frames} == {two.key}
 
     run(test())
+
+
+def test_an_agent_reads_what_a_message_replies_to_as_it_reads_now(tmp_path: Path) -> None:
+    async def test() -> None:
+        alice, bob, bot = Person("alice"), Person("bob"), Person("bot")
+
+        async def quote(turn: Turn) -> AsyncIterator[AgentEvent]:
+            yield Final(f"[{turn.messages[0].quoted}]")
+
+        async with BuzzRelay() as relay:
+            channel = relay.channel("general", alice, bob, bot)
+            elsewhere = relay.channel("secret", bob)
+            hidden = await relay.say(bob, elsewhere, "hidden")
+            more, agent = "streaming = false", ScriptedAgent(quote)
+            async with talking(
+                tmp_path / "home", relay, bot, allowed=(alice,), more=more, agent=agent
+            ):
+                said = await relay.say(bob, channel, "lunch at one")
+                about = [["e", said]]
+                await relay.say(bob, channel, "lunch at two", kind=40003, tags=about)
+                await relay.say(alice, channel, "lunch at noon", kind=40003, tags=about)
+                told = await relay.say(alice, channel, "when?", mentions=[bot], root=said)
+                answer = await relay.next_event(bot)
+                assert answer["content"] == "[lunch at two]"
+                for parent in (told, answer["id"], hidden, "f" * 64):
+                    await relay.say(alice, channel, "?", mentions=[bot], root=said, parent=parent)
+                    assert (await relay.next_event(bot))["content"] == "[]"
+
+    run(test())
