@@ -19,6 +19,7 @@ from hermes_core.errors import (
     OutcomeUnknown,
     PluginError,
     StoreError,
+    StoreFault,
     described,
 )
 from hermes_core.events import PlatformInfo
@@ -267,7 +268,7 @@ class Account:
             self._warn_of_move(old, new)
         try:
             await self._migrate(self.name, old, self._moves.of(self.name)[old])
-        except StoreError as error:
+        except (StoreError, StoreFault) as error:
             raise NotReady(error.what, where=error.where, remedy=error.remedy) from error
 
     def _warn_of_move(self, old: str, new: str) -> None:

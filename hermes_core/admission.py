@@ -18,7 +18,7 @@ from hermes_core import hookspecs as specs
 from hermes_core.authorization import NOBODY_GRANTED, AccessList, Admitted, Gate, NotAdmitted
 from hermes_core.bots import BotTurns
 from hermes_core.denials import Denials
-from hermes_core.errors import NotReady, StoreError
+from hermes_core.errors import NotReady, StoreError, StoreFault
 from hermes_core.events import MessageInfo
 from hermes_core.ids import new_id
 from hermes_core.intake import Intake, Result
@@ -95,7 +95,7 @@ class Admission:
         self.counts["received"] += 1
         try:
             outcome = await self._receive(event, access, own_id)
-        except StoreError as error:
+        except (StoreError, StoreFault) as error:
             self.counts["not_ready"] += 1
             raise NotReady(error.what, where=error.where, remedy=error.remedy) from error
         except BaseException:

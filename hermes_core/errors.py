@@ -10,6 +10,7 @@
     ├── StoreError                  the state database cannot be used
     │   ├── ForeignDatabase         the file belongs to another program
     │   └── NewerSchema             the file was written by a newer Hermes
+    ├── StoreFault                  an operation on the state database is wrong in itself
     ├── HomeLocked                  another gateway holds this home
     ├── ControlError                a request over the control socket failed
     └── SendError                   an outbound call to a platform did not succeed
@@ -123,6 +124,11 @@ class ForeignDatabase(StoreError):
 
 class NewerSchema(StoreError):
     """The state database was written by a newer Hermes. It is left alone."""
+
+
+class StoreFault(HermesError):
+    """An operation on the state database is wrong in itself: bad SQL, a constraint that it breaks.
+    It fails however often it is tried."""
 
 
 class HomeLocked(HermesError):

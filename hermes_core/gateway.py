@@ -15,7 +15,7 @@ from hermes_core import hookspecs as specs
 from hermes_core.administration import Administration
 from hermes_core.config import user_config_ignored
 from hermes_core.drains import Drain
-from hermes_core.errors import ControlError, HermesError, StoreError
+from hermes_core.errors import ControlError, HermesError
 from hermes_core.events import GatewayInfo
 from hermes_core.following import Follower
 from hermes_core.home import Home
@@ -274,7 +274,7 @@ class Gateway:
             for profile in list(self.profiles.values()):
                 try:
                     await profile.housekeep()
-                except StoreError as error:
+                except HermesError as error:
                     log.warning("housekeeping: %s", error)
 
     async def _end_housekeeping(self) -> None:

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hermes_core.errors import StoreError
+from hermes_core.pauses import doubling
+
 if TYPE_CHECKING:
     from hermes_core.agents import TurnMessage
     from hermes_core.messages import Message
@@ -31,8 +34,6 @@ TIMED_OUT = "timed out"
 """The run was silent, or at work, for too long."""
 SHUTDOWN = "shutdown"
 """The gateway stops: the turn is run again after the next start."""
-RETRY_PAUSE = 1.0
-"""Seconds before a lane tries again when the core itself failed, a full disk for example."""
 
 
 class Revoked(Exception):
@@ -315,6 +316,7 @@ class Lanes:
     async def _drain(self, lane: Lane) -> None:
         """Run turns while rows wait. Nothing is awaited between the last look and the
         retirement."""
+        pauses, held_up = doubling(), False
         try:
             while lane.highest > lane.seen and self.may_start():
                 mark, joins = lane.highest, lane.joins
@@ -328,11 +330,20 @@ class Lanes:
                         if not self._open.is_set():
                             continue  # a pause has begun while it waited for its slot
                         ended = await self._run_next(lane)
-                except Exception:
-                    log.exception("a turn broke", extra={"session": lane.session_key})
-                    await asyncio.sleep(RETRY_PAUSE)
+                except Exception as error:
+                    held_up = held_up or _held_up(lane, error)
+                    await asyncio.sleep(next(pauses))
                     continue
+                pauses, held_up = doubling(), False
                 if lane.joins == joins:
                     lane.seen = mark if ended is None else ended
         finally:
             del self._lanes[lane.session_key]
+
+
+def _held_up(lane: Lane, error: Exception) -> bool:
+    """Say that a lane cannot go on. What keeps the database from being written, it says itself."""
+    if isinstance(error, StoreError):
+        return False
+    log.error("a session is held up", extra={"session": lane.session_key}, exc_info=error)
+    return True

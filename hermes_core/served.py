@@ -20,7 +20,7 @@ from hermes_core.built_agents import BuiltAgents
 from hermes_core.commands import Commands, require_known_commands
 from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
-from hermes_core.errors import HermesError, StoreError
+from hermes_core.errors import HermesError
 from hermes_core.events import HousekeepingInfo
 from hermes_core.gateway_commands import GatewayCommands, plugin_commands
 from hermes_core.intake import Intake, IntakePolicy
@@ -208,6 +208,7 @@ class ServedProfile:
         """What is due about once a minute."""
         load = HousekeepingInfo(running_turns=len(self.lanes.running), waiting=self.lanes.waiting)
         self._hooks.notify(specs.on_housekeeping, scope=self.scope, load=load)
+        await self.store.look_again()
         await self.intake.expire_sessions()
         await self.durable.expire()
 
@@ -286,7 +287,7 @@ class ServedProfile:
                 return await self.store.read(
                     lambda database: inbox.oldest_waiting(connection_of(database))
                 )
-        except (TimeoutError, StoreError):
+        except (TimeoutError, HermesError):
             return None
 
     def status(self) -> dict[str, object]:

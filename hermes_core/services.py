@@ -143,10 +143,11 @@ class Tables(Protocol):
 
     def write(self, op: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run `op` in a transaction. The order of calls is the order of commits. Raises
-        StoreError, and whatever `op` raises."""
+        StoreError when nothing can be written, StoreFault when SQLite refuses what `op` does, and
+        whatever else it raises."""
 
     async def read(self, op: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `op` on what is committed. Raises StoreError."""
+        """Run `op` on what is committed. Raises StoreError and StoreFault."""
 
 
 Spawn: TypeAlias = Callable[[Coroutine[object, object, None], str], "asyncio.Task[None]"]

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import peewee as pw
 
-from hermes_core.errors import ForeignDatabase, StoreError
+from hermes_core.errors import ForeignDatabase, StoreError, StoreFault
 from hermes_core.store.migrations import APPLICATION_ID, migrate, require_known
 
 Tx: TypeAlias = sqlite3.Connection
@@ -18,13 +18,29 @@ Tx: TypeAlias = sqlite3.Connection
 
 Durability: TypeAlias = Literal["full", "normal"]
 _BUSY_MS = 1000
+_PRIMARY_CODE = 0xFF
+"""The low byte of an SQLite error code; the others say more about it (SQLITE_BUSY_RECOVERY)."""
+_FAULTS = {
+    0,  # Python's own: a closed connection, a wrong number of parameters
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_INTERNAL,
+    sqlite3.SQLITE_SCHEMA,
+    sqlite3.SQLITE_TOOBIG,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_MISUSE,
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_RANGE,
+}
+"""Codes that blame the operation. The others blame the disk, its permissions, or another process,
+and pass."""
 
 
 def open_writer(path: Path, durability: Durability = "full") -> pw.SqliteDatabase:
     """Open (or create) the database for its one writer. Call it in the thread that will write.
 
-    Raises ForeignDatabase, NewerSchema, or StoreError when the file cannot be used; none of them
-    changes it.
+    Raises ForeignDatabase, NewerSchema, StoreError or StoreFault when the file cannot be used; none
+    of them changes it.
     """
     try:
         require_ours(path)
@@ -67,8 +83,23 @@ def open_read_only(path: Path) -> pw.SqliteDatabase:
     return database
 
 
-def cannot_use(path: Path, error: Exception) -> StoreError:
+def primary_code(error: Exception) -> int | None:
+    """What SQLite says is wrong, without the details; also behind an error of peewee. 0 when an
+    error of it says nothing, None for one that does not come from it."""
+    cause = error if isinstance(error, sqlite3.Error) else error.__cause__ or error.__context__
+    if not isinstance(cause, sqlite3.Error):
+        return None
+    return int(getattr(cause, "sqlite_errorcode", 0)) & _PRIMARY_CODE
+
+
+def cannot_use(path: Path, error: Exception) -> StoreError | StoreFault:
     """The one-line translation of an error of SQLite or the file system."""
+    if primary_code(error) in _FAULTS:
+        return StoreFault(
+            f"an operation on the state database is wrong: {error}",
+            where=str(path),
+            remedy="please report it",
+        )
     remedy = "check the disk's free space and the permissions of the file and its directory"
     if isinstance(error, sqlite3.DatabaseError) and "malformed" in str(error):
         remedy = "the file is damaged; restore a backup"

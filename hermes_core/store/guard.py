@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from hermes_core.errors import StoreError
-from hermes_core.store.database import Tx
+from hermes_core.store.database import Tx, primary_code
 
 DAMAGED = "the state database is damaged"
 REPLACED = "the state database was removed or replaced while it was open"
@@ -57,11 +57,9 @@ def is_damage(error: Exception) -> bool:
     """Whether SQLite says that the file is not what it has to be. A damaged index of a virtual
     table, which can be built anew, is not meant."""
     cause = error if isinstance(error, sqlite3.Error) else error.__cause__ or error.__context__
-    code = getattr(cause, "sqlite_errorcode", 0)
-    return code != sqlite3.SQLITE_CORRUPT_VTAB and code & 0xFF in {
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    }
+    if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
+        return False
+    return primary_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def refusal(trouble: str, path: Path) -> StoreError:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import peewee as pw
 
-from hermes_core.errors import StoreError
+from hermes_core.errors import StoreError, StoreFault
+from hermes_core.pauses import doubling
 from hermes_core.store.database import (
     Durability,
     Tx,
@@ -22,6 +23,7 @@ from hermes_core.store.database import (
     open_reader,
     open_writer,
 )
+from hermes_core.store.episode import Episode
 from hermes_core.store.guard import DAMAGED, Guard, is_damage, refusal, rescue
 from hermes_core.store.writer import (
     Op,
@@ -37,8 +39,7 @@ from hermes_core.store.writer import (
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-RETRY_PAUSE = 1.0
-"""Seconds between two attempts to write what has to be written, a full disk for example."""
+LOCKED = "another process holds the write lock"
 LOG_REMOVED = "somebody removed the state database's write-ahead log"
 READERS = 2
 """Reader threads per file. Reads are rare: a turn's history, listings."""
@@ -57,8 +58,13 @@ class Store:
         self._local = threading.local()
         self._reading: list[pw.SqliteDatabase] = []
         self._opened = 0
-        self.trouble = ""
-        """Why nothing is written any more, "" as long as all is well."""
+        self._episode = Episode(path)
+        self._refused = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written, for now or any more; "" as long as all is well."""
+        return self._refused or self._episode.reason
 
     async def open(self) -> None:
         """Open, check and migrate the file. Raises StoreError (see `open_writer`)."""
@@ -103,26 +109,28 @@ class Store:
         """Write what has happened and must not be forgotten.
 
         Tries again while the file cannot be written. Raises StoreError when the store is closed,
-        and whatever else `op` raises.
+        StoreFault for an operation that is wrong, and whatever else `op` raises.
         """
-        failed = False
-        while True:
+        for pause in doubling():
             try:
-                result = await self.write(op, on_commit)
-            except StoreError as error:
+                return await self.write(op, on_commit)
+            except StoreError:
                 if self._queue.closed:
                     raise
-                if not failed:
-                    log.error("%s; trying again until it can be", error)
-                failed = True
-                await asyncio.sleep(RETRY_PAUSE)
-            else:
-                if failed:
-                    log.info("the state database can be written again")
-                return result
+            await asyncio.sleep(pause)
+        raise AssertionError("pauses have no end")
+
+    async def look_again(self) -> None:
+        """Find out whether what kept the file from being written is over, by writing to it.
+
+        Raises StoreError when it is not.
+        """
+        if self._episode.reason:
+            await self.write(_write_something)
 
     async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
-        """Run a read in a reader thread, against what is committed. Raises StoreError."""
+        """Run a read in a reader thread, against what is committed. Raises StoreError and
+        StoreFault."""
         assert self._loop is not None, "the store is not open"
         if self._queue.closed:
             raise closed()
@@ -132,7 +140,9 @@ class Store:
         try:
             return query(self._reader())
         except (sqlite3.Error, pw.PeeweeException) as error:
-            raise self._cannot(error) from error
+            if is_damage(error):
+                self._refuse(DAMAGED)
+            raise cannot_use(self.path, error) from error
 
     def _reader(self) -> pw.SqliteDatabase:
         """The connection of this reader thread, made anew when the writer's was."""
@@ -163,7 +173,7 @@ class Store:
     def _heal(self, database: pw.SqliteDatabase, guard: Guard) -> tuple[pw.SqliteDatabase, Guard]:
         """Make a new write-ahead log in place of one that was removed. What it held is still open,
         and is brought into the file first."""
-        if self.trouble or guard.trouble() or not guard.log_is_gone:
+        if self._refused or guard.trouble() or not guard.log_is_gone:
             return database, guard
         try:
             (busy, *_) = (
@@ -181,28 +191,34 @@ class Store:
         return database, Guard(self.path)
 
     def _commit(self, connection: Tx, guard: Guard, batch: list[Write[Any]]) -> None:
-        if not self.trouble and (found := guard.trouble()):
+        if not self._refused and (found := guard.trouble()):
             self._refuse(found)
             self._rescue(connection)
-        if self.trouble:
-            fail_batch(batch, refusal(self.trouble, self.path))
+        if self._refused:
+            fail_batch(batch, refusal(self._refused, self.path))
             return
         try:
             self._begin(connection)
         except sqlite3.Error as error:
             fail_batch(batch, self._cannot(error))
         else:
-            commit_batch(connection, batch, self._cannot)
+            if commit_batch(connection, batch, self._cannot):
+                self._episode.end()
 
-    def _cannot(self, error: Exception) -> StoreError:
+    def _cannot(self, error: Exception) -> StoreError | StoreFault:
+        """What a write failed by, for whoever asked for it; said in the log unless it blames the
+        operation."""
+        cannot = cannot_use(self.path, error)
         if is_damage(error):
             self._refuse(DAMAGED)
-        return cannot_use(self.path, error)
+        elif isinstance(cannot, StoreError):
+            self._episode.begin(cannot.what)
+        return cannot
 
     def _refuse(self, trouble: str) -> None:
         """From now on nothing is written. Said once."""
-        if not self.trouble:
-            self.trouble = trouble
+        if not self._refused:
+            self._refused = trouble
             log.error("nothing is written any more: %s", refusal(trouble, self.path))
 
     def _rescue(self, connection: Tx) -> None:
@@ -217,11 +233,10 @@ class Store:
         """Open the transaction, however long another process keeps it from being opened."""
         stalled = False
         while not begin(connection):
-            if not stalled:
-                log.warning("another process holds the write lock", extra={"path": str(self.path)})
+            self._episode.begin(LOCKED)
             stalled = True
         if stalled:
-            log.info("the write lock is free again", extra={"path": str(self.path)})
+            self._episode.end()
 
     def _on_loop(self, call: Callable[..., object], *args: object) -> None:
         assert self._loop is not None
@@ -229,6 +244,12 @@ class Store:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:  # the loop was closed under us: nobody is left to tell
             log.debug("the event loop closed before a write was reported")
+
+
+def _write_something(tx: Tx) -> None:
+    """As much as a long message needs."""
+    tx.execute("INSERT INTO kv (owner, key, value) VALUES ('', 'room', zeroblob(65536))")
+    tx.execute("DELETE FROM kv WHERE owner = ''")
 
 
 def _resolve(opened: asyncio.Future[None], error: Exception | None) -> None:

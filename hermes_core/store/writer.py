@@ -17,18 +17,21 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from hermes_core.errors import HermesError, PluginError, StoreError, described
-from hermes_core.store.database import Tx
+import peewee as pw
+
+from hermes_core.errors import HermesError, PluginError, StoreError, StoreFault, described
+from hermes_core.store.database import Tx, primary_code
 from hermes_core.store.guard import is_damage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Op = Callable[[Tx], T]
+Failed = Callable[[Exception], StoreError | StoreFault]
+"""Translates an error of SQLite."""
 
+_OF_SQLITE = (sqlite3.Error, pw.DatabaseError, pw.InterfaceError)
 BATCH = 512
 """Operations in one transaction at most: bounds how long the first of them waits."""
-_PRIMARY_CODE = 0xFF
-"""The low byte of an SQLite error code; the others say more about it (SQLITE_BUSY_RECOVERY)."""
 
 
 class Write(Generic[T]):
@@ -94,20 +97,20 @@ def begin(connection: Tx) -> bool:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY:
+        if primary_code(error) != sqlite3.SQLITE_BUSY:
             raise
         return False
     return True
 
 
-def commit_batch(
-    connection: Tx, batch: list[Write[Any]], failed: Callable[[Exception], StoreError]
-) -> None:
+def commit_batch(connection: Tx, batch: list[Write[Any]], failed: Failed) -> bool:
     """Run a batch in the open transaction, commit, and leave a result or an error in each write.
+    Whether anything was written.
 
     A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch
     failed.
     """
+    before = connection.total_changes
     try:
         connection.execute("SAVEPOINT batch")
         if not _run_all(connection, batch, failed):
@@ -119,11 +122,11 @@ def commit_batch(
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         fail_batch(batch, error if isinstance(error, HermesError) else failed(error))
+        return False
+    return connection.total_changes > before
 
 
-def _run_all(
-    connection: Tx, batch: list[Write[Any]], failed: Callable[[Exception], StoreError]
-) -> bool:
+def _run_all(connection: Tx, batch: list[Write[Any]], failed: Failed) -> bool:
     """Run a batch as if nothing could fail. False when something did: then each gets a
     savepoint."""
     for write in batch:
@@ -135,14 +138,14 @@ def _run_all(
     return True
 
 
-def _run_one(connection: Tx, write: Write[Any], failed: Callable[[Exception], StoreError]) -> None:
+def _run_one(connection: Tx, write: Write[Any], failed: Failed) -> None:
     connection.execute("SAVEPOINT op")
     try:
         write.result = write.op(connection)
     except BaseException as raised:
         error = _bearable(raised)
         _require_sound(connection, error, failed)
-        write.error = failed(error) if isinstance(error, sqlite3.Error) else error
+        write.error = failed(error) if isinstance(error, _OF_SQLITE) else error
         connection.execute("ROLLBACK TO op")
     connection.execute("RELEASE op")
 
@@ -157,16 +160,14 @@ def _bearable(error: BaseException) -> Exception:
     return bearable
 
 
-def _require_sound(
-    connection: Tx, error: Exception, failed: Callable[[Exception], StoreError]
-) -> None:
+def _require_sound(connection: Tx, error: Exception, failed: Failed) -> None:
     """Raise StoreError when an error means that nothing of the batch can be stored."""
     if is_damage(error):
         raise failed(error) from error
     if not connection.in_transaction:
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, _OF_SQLITE):
             raise failed(error) from error
-        raise StoreError("the transaction was lost") from error
+        raise StoreFault("an operation ended the transaction") from error
 
 
 def fail_batch(batch: list[Write[Any]], error: HermesError) -> None:

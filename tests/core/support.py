@@ -88,6 +88,28 @@ async def held_writes(gateway: Gateway) -> AsyncIterator[None]:
         await write
 
 
+async def no_room_for(gateway: Gateway, event: str) -> None:
+    """From now on the disk is full for SQLite when it writes `event`: `INSERT ON message`."""
+
+    def op(tx: Tx) -> None:
+        (pages,) = tx.execute("PRAGMA page_count").fetchone()
+        tx.execute(f"PRAGMA max_page_count = {pages}")
+        filler = "INSERT INTO kv VALUES ('test', 'filler', zeroblob(1000000))"
+        tx.execute(f"CREATE TEMP TRIGGER no_room BEFORE {event} BEGIN {filler}; END")
+
+    await store_of(gateway).write(op)
+
+
+async def room_again(gateway: Gateway) -> None:
+    """The disk has room again."""
+
+    def op(tx: Tx) -> None:
+        tx.execute("DROP TRIGGER no_room")
+        tx.execute("PRAGMA max_page_count = 1000000")
+
+    await store_of(gateway).write(op)
+
+
 def received(gateway: Gateway) -> dict[str, int]:
     """The counters of admission, those that are not zero."""
     counts: Any = gateway.profiles["default"].status()["received"]

@@ -41,7 +41,7 @@ from hermes_core.testing import (
     WallClock,
     gateway,
 )
-from tests.core.support import HASTY, rows, run, store_of, until
+from tests.core.support import HASTY, no_room_for, room_again, rows, run, store_of, until
 
 FAST = '[gateway]\ndurability = "normal"\n'
 MARK = "[repeated] "
@@ -467,17 +467,12 @@ def test_a_receipt_that_cannot_be_stored_is_stored_later_and_nothing_is_sent_twi
             await platform.say("hello")
             await call.begun.wait()
             # No operation that settles a row works from now on, until one is told to.
-            await store_of(running).write(
-                lambda tx: tx.execute(
-                    "CREATE TEMP TRIGGER no_receipts BEFORE UPDATE OF message_id ON outbox"
-                    " BEGIN SELECT RAISE(FAIL, 'disk full'); END"
-                )
-            )
+            await no_room_for(running, "UPDATE OF message_id ON outbox")
             release.set()
             assert await platform.next_text() == "hello"
             await asyncio.sleep(3)
             assert listener.delivered == []
-            await store_of(running).write(lambda tx: tx.execute("DROP TRIGGER no_receipts"))
+            await room_again(running)
             await until(lambda: len(listener.delivered) == 1)
             await platform.say("next")
             assert await platform.next_text() == "next"

@@ -30,9 +30,18 @@ from hermes_core import (
     TurnInfo,
     hookimpl,
 )
-from hermes_core.gateway import Gateway
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-from tests.core.support import HASTY, held_writes, rows, run, settle, store_of, until
+from tests.core.support import (
+    HASTY,
+    held_writes,
+    no_room_for,
+    room_again,
+    rows,
+    run,
+    settle,
+    store_of,
+    until,
+)
 
 
 def first_text(turn: Turn) -> str:
@@ -53,20 +62,6 @@ class Listener:
     @hookimpl
     def on_turn_end(self, scope: ProfileScope, turn: TurnEnd) -> None:
         self.ended.append(turn)
-
-
-async def no_more_room(running: Gateway) -> None:
-    """The end of a turn cannot be written from now on."""
-    await store_of(running).write(
-        lambda tx: tx.execute(
-            "CREATE TEMP TRIGGER full BEFORE UPDATE OF ended_at ON turn"
-            " BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
-        )
-    )
-
-
-async def room_again(running: Gateway) -> None:
-    await store_of(running).write(lambda tx: tx.execute("DROP TRIGGER full"))
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────
@@ -351,7 +346,7 @@ def test_an_end_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
         async with gateway(tmp_path, platform, agent) as running:
             await platform.say("A")
             await agent.started(1)
-            await no_more_room(running)
+            await no_room_for(running, "UPDATE OF ended_at ON turn")
             gate.set()
             await asyncio.sleep(3)
             assert platform.attempts == []
@@ -362,6 +357,25 @@ def test_an_end_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
         assert len(agent.runs) == 2
 
     run(scenario(), speed=HASTY)
+
+
+def test_an_end_that_can_never_be_written_fails_its_turn_and_no_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent) as running:
+            await store_of(running).write(
+                lambda tx: tx.execute(
+                    "CREATE TEMP TRIGGER wrong BEFORE INSERT ON message WHEN new.text = 'A'"
+                    " BEGIN SELECT RAISE(ABORT, 'wrong'); END"
+                )
+            )
+            await platform.say("A")
+            assert (await platform.next_text()).startswith("Something went wrong")
+            await platform.say("B")
+            assert await platform.next_text() == "B"
+
+    run(scenario(), speed=HASTY)
+    assert rows(tmp_path, "SELECT state FROM turn ORDER BY rowid") == [("failed",), ("answered",)]
 
 
 def test_the_commit_holds_everything_or_nothing(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_while_somebody_holds_the_write_lock_status_answers_and_messages_wait(
     stage.answered(*TALK)
     assert stage.answers() == TALK
     assert gateway.log.count("another process holds the write lock") == 1
-    assert gateway.log.count("the write lock is free again") == 1
+    assert gateway.log.count("the state database can be written again") == 1
     assert stage.hermes("doctor").returncode == 0
     assert gateway.stop() == 0
 
@@ -198,17 +198,24 @@ def test_a_disk_that_cannot_be_written_for_a_while(stage: Stage) -> None:
     gateway = stage.run().ready()
     stage.say("gate one")
     stage.began("gate one")
+    stage.hermes("drain", "--for", "600")
+    stage.say("waits", chat="c2")
     none, full = (4096, resource.RLIM_INFINITY), (resource.RLIM_INFINITY,) * 2
     resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, none)
     with pytest.raises((HermesError, AssertionError)):
         stage.say("not taken", event_id="again")
     stage.open_gate("one")
-    assert stage.status()[0] == 0
+    stage.hermes("drain", "--end")
+    assert "  degraded: cannot use the state database" in stage.hermes("status").stdout
     resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, full)
     stage.answered("gate one")
     stage.say("not taken", event_id="again")
-    stage.answered("not taken")
-    assert stage.answers() == ["gate one", "not taken"]
+    stage.answered("not taken", "waits")
+    assert sorted(stage.answers()) == ["gate one", "not taken", "waits"]
+    assert gateway.log.count("nothing can be written for now") == 1
+    assert gateway.log.count("the state database can be written again") == 1
+    assert "Traceback" not in gateway.log
+    assert "degraded" not in stage.hermes("status").stdout
     assert gateway.stop() == 0
 
 

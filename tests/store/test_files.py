@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_core.errors import ForeignDatabase, NewerSchema, StoreError
+from hermes_core.errors import ForeignDatabase, NewerSchema, StoreError, StoreFault
 from hermes_core.store import Store, migrations, open_read_only
 from hermes_core.store.database import connection_of
 from hermes_core.store.migrations import APPLICATION_ID, STEPS
@@ -162,7 +162,7 @@ def test_a_migration_that_fails_changes_nothing(
     path = tmp_path / "state.db"
     run(_touch(path))
     monkeypatch.setattr(migrations, "STEPS", (*STEPS, ("CREATE TABLE added (x)", "nonsense")))
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreFault):
         run(_touch_again(path))
     monkeypatch.undo()
     run(_touch_again(path))

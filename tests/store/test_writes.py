@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.errors import PluginError, StoreError
+from hermes_core.errors import PluginError, StoreError, StoreFault
 from hermes_core.store import Tx
+from tests.core.support import HASTY, until
+from tests.core.support import run as speedily
 from tests.store.support import keys, keys_in, one_batch, opened, put, run
 
 
@@ -83,7 +85,7 @@ def test_a_failing_operation_leaves_no_trace_and_harms_no_batch_mate(
                     store.write(put("second")),
                 )
             assert (await before, await after) == ("first", "second")
-            with pytest.raises((StoreError, ValueError)):
+            with pytest.raises((StoreFault, ValueError)):
                 await failing
             assert await keys(store) == ["first", "second"]
 
@@ -209,30 +211,88 @@ def test_a_full_disk_fails_the_whole_batch_and_the_database_opens_afterwards(
     assert run(reopen()) == ["earlier", "later"]
 
 
-RUNS_OF_A_FAILING_OPERATION = 2
-"""Once with its batch, once with a savepoint of its own."""
+def no_more_pages(tx: Tx) -> None:
+    (pages,) = tx.execute("PRAGMA page_count").fetchone()
+    tx.execute(f"PRAGMA max_page_count = {pages}")
 
 
-def test_what_has_to_be_stored_is_tried_until_it_is(
+def enough_pages(tx: Tx) -> None:
+    tx.execute("PRAGMA max_page_count = 1000000")
+
+
+def test_what_has_to_be_stored_is_tried_until_it_is_and_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "hermes_core.store")
-    attempts: list[int] = []
+    attempts: list[str] = []
 
-    def full_at_first(tx: Tx) -> str:
-        attempts.append(len(attempts))
-        if len(attempts) <= RUNS_OF_A_FAILING_OPERATION:
-            raise sqlite3.OperationalError("database or disk is full")
-        return str(put("late")(tx))
+    def big(key: str) -> Callable[[Tx], str]:
+        def op(tx: Tx) -> str:
+            attempts.append(key)
+            return str(put(key, bytes(100_000))(tx))
+
+        return op
 
     async def scenario() -> None:
         told: list[str] = []
         async with opened(tmp_path / "state.db") as store:
-            assert await store.persist(full_at_first, told.append) == "late"
-            assert told == await keys(store) == ["late"]
+            await store.write(no_more_pages)
+            kept = [asyncio.create_task(store.persist(big(key), told.append)) for key in "abc"]
+            await until(lambda: len(attempts) > 9)
+            await store.write(lambda tx: tx.execute("SELECT 1"))
+            assert "disk is full" in store.trouble
+            await store.write(enough_pages)
+            assert await asyncio.gather(*kept) == ["a", "b", "c"]
+            assert sorted(told) == sorted(await keys(store)) == ["a", "b", "c"]
+            assert store.trouble == ""
+
+    speedily(scenario(), speed=HASTY)
+    begun, over = caplog.records
+    assert "disk is full" in begun.getMessage()
+    assert "can be written again, after" in over.getMessage()
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_the_end_of_an_outage_is_found_out_though_nobody_writes(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path / "state.db") as store:
+            await store.write(no_more_pages)
+            with pytest.raises(StoreError, match="full"):
+                await store.write(put("lost", bytes(100_000)))
+            with pytest.raises(StoreError, match="full"):
+                await store.look_again()
+            assert "full" in store.trouble
+            await store.write(enough_pages)
+            await store.look_again()
+            assert store.trouble == ""
+            assert await keys(store) == []
 
     run(scenario())
-    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        put("taken"),
+        lambda tx: tx.execute("SELECT * FROM nowhere"),
+        lambda tx: tx.execute("SELECT ?", ()),
+        lambda tx: tx.execute("COMMIT"),
+    ],
+    ids=["constraint", "no such table", "parameters", "commit"],
+)
+def test_an_operation_that_is_wrong_is_not_tried_again(
+    tmp_path: Path, wrong: Callable[[Tx], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path / "state.db") as store:
+            await store.write(put("taken"))
+            with pytest.raises(StoreFault):
+                await store.persist(wrong)
+            assert store.trouble == ""
+            assert await store.write(put("next")) == "next"
+
+    run(scenario())
+    assert caplog.records == []
 
 
 def test_nothing_is_taken_after_the_end_and_everything_before_it_is_stored(tmp_path: Path) -> None:
