@@ -105,7 +105,7 @@ def begin(connection: Tx) -> bool:
 
 def commit_batch(connection: Tx, batch: list[Write[Any]], failed: Failed) -> bool:
     """Run a batch in the open transaction, commit, and leave a result or an error in each write.
-    Whether anything was written.
+    Whether all of it was written, and that was anything.
 
     A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch
     failed.
@@ -123,7 +123,8 @@ def commit_batch(connection: Tx, batch: list[Write[Any]], failed: Failed) -> boo
             connection.execute("ROLLBACK")
         fail_batch(batch, error if isinstance(error, HermesError) else failed(error))
         return False
-    return connection.total_changes > before
+    # What was rolled back counts as a change, too.
+    return connection.total_changes > before and not any(write.error for write in batch)
 
 
 def _run_all(connection: Tx, batch: list[Write[Any]], failed: Failed) -> bool:

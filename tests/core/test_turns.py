@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -357,6 +358,30 @@ def test_an_end_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
         assert len(agent.runs) == 2
 
     run(scenario(), speed=HASTY)
+
+
+def test_turns_that_cannot_begin_on_a_full_disk_begin_later_and_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent) as running:
+            running.drain.begin("somebody", 60)
+            for chat in "abc":
+                await platform.say(chat, chat=chat)
+            await no_room_for(running, "INSERT ON turn")
+            running.drain.end()
+            await asyncio.sleep(10)
+            assert "full" in store_of(running).trouble
+            await room_again(running)
+            await until(lambda: all(chat in platform.texts(chat) for chat in "abc"))
+            assert store_of(running).trouble == ""
+
+    with caplog.at_level(logging.WARNING, "hermes_core"):
+        run(scenario(), speed=HASTY)
+    said = [record for record in caplog.records if record.name != "hermes_core.plugins.loading"]
+    assert [record.name for record in said] == ["hermes_core.store.episode"] * 2
+    assert not any(record.exc_info for record in said)
 
 
 def test_an_end_that_can_never_be_written_fails_its_turn_and_no_other(tmp_path: Path) -> None:

@@ -277,8 +277,9 @@ def test_the_end_of_an_outage_is_found_out_though_nobody_writes(tmp_path: Path) 
         lambda tx: tx.execute("SELECT * FROM nowhere"),
         lambda tx: tx.execute("SELECT ?", ()),
         lambda tx: tx.execute("COMMIT"),
+        lambda tx: tx.execute("COMMIT").nonsense,
     ],
-    ids=["constraint", "no such table", "parameters", "commit"],
+    ids=["constraint", "no such table", "parameters", "commit", "commit and an error"],
 )
 def test_an_operation_that_is_wrong_is_not_tried_again(
     tmp_path: Path, wrong: Callable[[Tx], Any], caplog: pytest.LogCaptureFixture
