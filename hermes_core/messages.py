@@ -279,6 +279,10 @@ encode = msgspec.json.Encoder().encode
 _inbound = msgspec.json.Decoder(Inbound)
 
 
-def decode_inbound(payload: bytes) -> Inbound:
-    """The inverse of `encode` for an event."""
-    return _inbound.decode(payload)
+def decode_inbound(payload: bytes) -> Inbound | None:
+    """The inverse of `encode` for an event; None when there is none in it: it was erased, or
+    damaged."""
+    try:
+        return _inbound.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -365,6 +365,8 @@ class ServedProfile:
         for cut in cuts:
             if cut.given_up and self.settings.sessions.after_crash != "drop":
                 event = decode_inbound(cut.payload)
+                if event is None:
+                    continue  # nobody knows where it came from
                 reply = Reply(
                     event.address, cut.session_key, cut.turn_id, answers=(event.event_id,)
                 )

@@ -23,7 +23,6 @@ from hermes_core.messages import (
     Inbound,
     Message,
     OutboundAttachment,
-    decode_inbound,
 )
 from hermes_core.observers import Durable, TurnWatch
 from hermes_core.previews import Preview, Typing
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+A_FAULT = "a fault of the gateway"
 GIVEN_UP = (
     "The gateway was stopped each time while it worked on this message, so it is not answered."
     " Send it again if you still want it."
@@ -114,8 +114,11 @@ class Turns:
         )
         if taken is None:
             return None
+        if isinstance(taken, turns.Unreadable):
+            self._log_given_up(lane, taken.sequence, turns.UNREADABLE)
+            return taken.sequence
         if isinstance(taken, turns.Barrier):
-            await self._command(taken.row, lane.session_key)
+            await self._command(lane, taken.row)
             return taken.row.sequence - 1
         try:
             await self._perform_turn(lane, taken)
@@ -123,7 +126,7 @@ class Turns:
             raise
         except Exception:
             log.exception("a turn broke", extra={"session": taken.session_key})
-            await self._end_unanswered(taken, "failed", "a fault of the gateway")
+            await self._end_unanswered(taken, "failed", A_FAULT)
         return taken.rows[-1].sequence
 
     async def _perform_turn(self, lane: Lane, taken: turns.Taken) -> None:
@@ -141,7 +144,7 @@ class Turns:
         if state == "failed":
             try:
                 rows = self._notice(taken)
-            except Exception:  # the message cannot be read, or the platform cannot measure a text
+            except Exception:  # the platform cannot measure a text
                 log.exception("nobody can be told", extra={"session": taken.session_key})
         ending = turns.Ending(state, reason, self._wall(), (), rows, claim_first=False)
         self.counts[state] += 1
@@ -151,17 +154,39 @@ class Turns:
         )
 
     def _notice(self, taken: turns.Taken) -> list[outbox.NewRow]:
-        event = decode_inbound(taken.rows[0].payload)
+        event = taken.rows[0].event
         answers = tuple(row.event_id for row in taken.rows)
         reply = Reply(event.address, taken.session_key, taken.turn_id, answers=answers)
         return self._delivery.compose(reply, FAILED, "error")
 
-    def _took(self, taken: turns.Taken | turns.Barrier | None) -> None:
+    def _took(self, taken: turns.Taken | turns.Barrier | turns.Unreadable | None) -> None:
         if isinstance(taken, turns.Taken):
             self._freed(len(taken.rows))
+        elif isinstance(taken, turns.Unreadable):
+            self._freed(1)
 
-    async def _command(self, row: turns.WaitingRow, key: str) -> None:
-        admitted = await self._ask_again(decode_inbound(row.payload))
+    async def _give_up(self, lane: Lane, sequence: int, reason: str) -> None:
+        now = self._wall()
+        await self._store.persist(
+            lambda tx: inbox.give_up(tx, sequence, reason, now), lambda _: self._freed(1)
+        )
+        self._log_given_up(lane, sequence, reason)
+
+    @staticmethod
+    def _log_given_up(lane: Lane, sequence: int, reason: str) -> None:
+        log.error("inbox:%d is given up: %s", sequence, reason, extra={"session": lane.session_key})
+
+    async def _command(self, lane: Lane, row: turns.WaitingRow) -> None:
+        try:
+            await self._act(row, lane.session_key)
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("a command broke", extra={"session": lane.session_key})
+            await self._give_up(lane, row.sequence, A_FAULT)
+
+    async def _act(self, row: turns.WaitingRow, key: str) -> None:
+        admitted = await self._ask_again(row.event)
         if isinstance(admitted, str):
             self._lost_grant(admitted, key)
             now = self._wall()
@@ -176,7 +201,7 @@ class Turns:
         """Ask the gate again: hours may have passed since the event came in."""
         admitted: list[Admitted[Message]] = []
         for row in taken.rows:
-            decision = await self._ask_again(decode_inbound(row.payload))
+            decision = await self._ask_again(row.event)
             if isinstance(decision, str):
                 self._lost_grant(decision, taken.session_key)
                 return []

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import peewee as pw
 
 from hermes_core.messages import Action, Deleted, Reaction, decode_inbound
@@ -58,11 +57,8 @@ def find(database: pw.SqliteDatabase, wanted: str) -> list[Event]:
 
 def said(payload: bytes) -> str:
     """What the event in a row says; "" when it says nothing, or once retention has erased it."""
-    try:
-        event = decode_inbound(bytes(payload))
-    except msgspec.MsgspecError:
-        return ""
-    if isinstance(event, Deleted):
+    event = decode_inbound(bytes(payload))
+    if event is None or isinstance(event, Deleted):
         return ""
     if isinstance(event, Reaction):
         return event.emoji

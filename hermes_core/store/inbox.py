@@ -113,6 +113,14 @@ def end(tx: Tx, sequence: int, reason: str, now: float) -> None:
     )
 
 
+def give_up(tx: Tx, sequence: int, reason: str, now: float) -> None:
+    """End one row that cannot be worked on. A person can give it another chance."""
+    tx.execute(
+        "UPDATE inbox SET state = 'dead', reason = ?, ended_at = ? WHERE sequence = ?",
+        (reason, now, sequence),
+    )
+
+
 def end_waiting(tx: Tx, session_key: str, reason: str, now: float, before: int) -> int:
     """End the rows of a session that wait and came before the sequence `before`. How many there
     were."""

@@ -96,11 +96,8 @@ def _readdress_events(tx: Tx, key: str, old: str, new: str) -> None:
         (key,),
     ).fetchall()
     for sequence, payload in rows:
-        try:
-            event = decode_inbound(payload)
-        except msgspec.MsgspecError:  # retention has erased it
-            continue
-        if event.address.chat_id == old:
+        event = decode_inbound(payload)
+        if event is not None and event.address.chat_id == old:
             address = msgspec.structs.replace(event.address, chat_id=new)
             event = msgspec.structs.replace(event, address=address, message_id="")
             tx.execute(

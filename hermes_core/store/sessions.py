@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from hermes_core.ids import new_id
-from hermes_core.messages import Address, decode_inbound, encode
+from hermes_core.messages import Address, encode
 from hermes_core.store.database import Tx
 
 _IDLE = (
@@ -57,10 +57,9 @@ def generation(tx: Tx, session_key: str) -> int:
 
 
 def get_or_begin(
-    tx: Tx, session_key: str, generation: int, payload: bytes, now: float
+    tx: Tx, session_key: str, generation: int, address: Address, now: float
 ) -> tuple[str, bool]:
-    """The session of a key and generation, and whether it begins here. `payload` is its first
-    event."""
+    """The session of a key and generation, and whether it begins here, at `address`."""
     row = tx.execute(
         "SELECT id FROM session WHERE session_key = ? AND generation = ?",
         (session_key, generation),
@@ -68,7 +67,6 @@ def get_or_begin(
     if row is not None:
         return str(row[0]), False
     session_id = new_id("s")
-    address = decode_inbound(payload).address
     tx.execute(
         "INSERT INTO session (id, session_key, generation, address, created_at, active_at)"
         " VALUES (?, ?, ?, ?, ?, ?)",

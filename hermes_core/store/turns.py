@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_core.ids import new_id
-from hermes_core.store import events, outbox, sessions
+from hermes_core.messages import Inbound, decode_inbound
+from hermes_core.store import events, inbox, outbox, sessions
 from hermes_core.store.database import Tx
 from hermes_core.store.events import NewEvent
 
@@ -21,14 +22,24 @@ MAX_STARTS = 5
 """How often a message is given to the agent whose turns the gateway's stops cut."""
 
 
+UNREADABLE = "what is stored of it cannot be read"
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
     """An inbox row as stored. Only the gate makes something of it that an agent may see."""
 
     sequence: int
     event_id: str
-    payload: bytes
+    event: Inbound
     received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What waited longest was no event any more. It was given up."""
+
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +103,9 @@ class Cut:
     given_up: bool
 
 
-def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Barrier | None:
+def take(
+    tx: Tx, session_key: str, now: float, *, coalesce: bool
+) -> Taken | Barrier | Unreadable | None:
     """Take what waits longest in a session into a new turn; None when nothing waits.
 
     With `coalesce`, the messages of the same sender that follow it directly come along.
@@ -104,15 +117,21 @@ def take(tx: Tx, session_key: str, now: float, *, coalesce: bool) -> Taken | Bar
     ).fetchall()
     if not found:
         return None
-    _, _, payload, _, kind, generation, attempts, owner, cut_turn = found[0]
+    sequence, _, _, _, kind, generation, attempts, owner, cut_turn = found[0]
+    first = _waiting(*found[0][:4])
+    if first is None:
+        inbox.give_up(tx, sequence, UNREADABLE, now)
+        return Unreadable(sequence)
     if kind == "command":
-        return Barrier(WaitingRow(*found[0][:4]))
-    rows = []
-    for row in found:
-        if row[4:6] != (kind, generation) or row[7] != owner:
+        return Barrier(first)
+    rows = [first]
+    for row in found[1:]:
+        following = _waiting(*row[:4])
+        if following is None or row[4:6] != (kind, generation) or row[7] != owner:
             break
-        rows.append(WaitingRow(*row[:4]))
-    session_id, new_session = sessions.get_or_begin(tx, session_key, generation, payload, now)
+        rows.append(following)
+    address = first.event.address
+    session_id, new_session = sessions.get_or_begin(tx, session_key, generation, address, now)
     turn_id = new_id("t")
     shown = _adopt(tx, cut_turn)
     tx.execute(
@@ -237,6 +256,11 @@ def interrupt(
         (reason, now, turn_id, turn_id),
     )
     return cuts
+
+
+def _waiting(sequence: int, event_id: str, payload: bytes, received_at: float) -> WaitingRow | None:
+    event = decode_inbound(payload)
+    return None if event is None else WaitingRow(sequence, event_id, event, received_at)
 
 
 def _adopt(tx: Tx, cut_turn: str | None) -> outbox.Shown:

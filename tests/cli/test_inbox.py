@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hermes_core.store import turns
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
 from tests.cli.rows import Rows, rows_in, run
 
@@ -48,6 +49,17 @@ def test_listing_what_waits_and_what_was_given_up(rows: Rows, hermes: Hermes) ->
     assert f"inbox:{dead}" in text
     assert "the gateway crashed" in text
     assert "the last straw" in text
+
+
+def test_a_message_that_could_not_be_read_says_so_everywhere(rows: Rows, hermes: Hermes) -> None:
+    sequence = rows.arrive("hello", event="e1")
+    rows.write(lambda tx: tx.execute("UPDATE inbox SET payload = x'ff'"))
+    rows.write(lambda tx: turns.take(tx, "agent:main:demo:dm:c1", 101.0, coalesce=False))
+    (found,) = listed(hermes, "--dead")
+    assert (found["sequence"], found["text"]) == (sequence, "")
+    assert found["reason"] == "what is stored of it cannot be read"
+    assert found["reason"] in hermes("inbox", "list").stdout
+    assert found["reason"] in hermes("explain", "e1").stdout
 
 
 @pytest.mark.case("CL-07")

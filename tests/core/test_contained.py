@@ -24,7 +24,7 @@ from hermes_core import (
     hookimpl,
 )
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
-from tests.core.support import HASTY, rows, run, settle, until
+from tests.core.support import HASTY, rows, run, settle, store_of, until
 
 
 class OddReceipts(ScriptedPlatform):
@@ -129,6 +129,123 @@ def test_a_waiting_command_that_does_not_exist_any_more_holds_up_nobody(tmp_path
         database.commit()
     run(answered())
     assert rows(tmp_path, "SELECT count(*) FROM inbox WHERE state <> 'done'") == [(0,)]
+
+
+@pytest.mark.parametrize("text", ["bad", "/retry"])
+@pytest.mark.parametrize("busy", ["queue", "coalesce"])
+@pytest.mark.parametrize("begun", [False, True], ids=["new session", "old session"])
+def test_a_waiting_message_that_cannot_be_read_is_given_up_and_the_next_one_answered(
+    tmp_path: Path, text: str, busy: str, begun: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        config = f'[sessions]\nbusy = "{busy}"\n'
+        async with gateway(tmp_path, platform, agent, config=config) as running:
+            if begun:
+                await platform.say("first")
+                assert await platform.next_text() == "first"
+            running.drain.begin("somebody", 60)
+            await platform.say(text, event_id="bad")
+            await store_of(running).write(
+                lambda tx: tx.execute("UPDATE inbox SET payload = x'ff' WHERE event_id = 'bad'")
+            )
+            await platform.say("good")
+            running.drain.end()
+            await until(lambda: "good" in platform.texts())
+            await until(lambda: not running.profiles["default"].lanes.busy)
+            assert running.profiles["default"].lanes.waiting == 0
+
+    with caplog.at_level("ERROR", "hermes_core"):
+        run(scenario(), speed=HASTY)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"inbox:{1 + begun} is given up: what is stored of it cannot be read"
+    ]
+    found = rows(tmp_path, "SELECT event_id, state, reason FROM inbox WHERE state <> 'done'")
+    assert found == [("bad", "dead", "what is stored of it cannot be read")]
+
+
+def test_a_message_that_cannot_be_read_joins_no_other(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        config = '[sessions]\nbusy = "coalesce"\n'
+        async with gateway(tmp_path, platform, agent, config=config) as running:
+            running.drain.begin("somebody", 60)
+            for text in ("one", "bad", "two"):
+                await platform.say(text, event_id=text)
+            await store_of(running).write(
+                lambda tx: tx.execute("UPDATE inbox SET payload = x'ff' WHERE event_id = 'bad'")
+            )
+            running.drain.end()
+            await until(lambda: "two" in platform.texts())
+        assert [turn.texts for turn in agent.runs] == [("one",), ("two",)]
+
+    run(scenario())
+
+
+def test_a_message_that_cannot_be_read_after_a_crash_does_not_keep_the_gateway_down(
+    tmp_path: Path,
+) -> None:
+    async def crashed() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent) as running:
+            running.drain.begin("somebody", 60)
+            await platform.say("bad", event_id="bad")
+
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent()):
+            await platform.say("good")
+            assert await platform.next_text() == "good"
+
+    run(crashed())
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute(
+            "INSERT INTO turn (id, session_id, session_key, generation, attempt, owner, preview,"
+            " state, reason, started_at) SELECT 't1', 's1', session_key, 0, 9, 'u1', '',"
+            " 'running', '', 0 FROM inbox"
+        )
+        database.execute(
+            "UPDATE inbox SET payload = x'ff', state = 'running', attempts = 9, turn_id = 't1'"
+        )
+        database.commit()
+    run(scenario())
+    assert rows(tmp_path, "SELECT state FROM inbox ORDER BY sequence") == [("dead",), ("done",)]
+
+
+def test_what_was_erased_cannot_be_tried_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            await platform.say("one")
+            assert await platform.next_text() == "one"
+            await store_of(running).write(lambda tx: tx.execute("UPDATE inbox SET payload = x''"))
+            await platform.say("/retry")
+            assert await platform.next_text() == "There is nothing to try again."
+
+    run(scenario())
+
+
+def test_a_command_in_the_lane_that_breaks_is_given_up(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            await platform.say("one")
+            assert await platform.next_text() == "one"
+            await store_of(running).write(
+                lambda tx: tx.execute(
+                    "CREATE TEMP TRIGGER wrong BEFORE UPDATE ON message"
+                    " BEGIN SELECT RAISE(ABORT, 'wrong'); END"
+                )
+            )
+            await platform.say("/undo")
+            await platform.say("two")
+            assert await platform.next_text() == "two"
+            await until(lambda: not running.profiles["default"].lanes.busy)
+            assert running.profiles["default"].lanes.waiting == 0
+
+    run(scenario())
+    found = rows(tmp_path, "SELECT state, reason FROM inbox WHERE type = 'command'")
+    assert found == [("dead", "a fault of the gateway")]
 
 
 class Commander:

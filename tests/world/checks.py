@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hermes_core.messages import Outbound, decode_inbound
+from hermes_core.messages import Message, Outbound, decode_inbound
 from tests.world.world import World
 
 _decode = msgspec.json.Decoder(Outbound).decode
@@ -88,7 +88,7 @@ def _answered_once(connection: sqlite3.Connection, world: World) -> list[str]:
     ).fetchall()
     for payload, reason, state in rows:
         event = decode_inbound(payload)
-        assert hasattr(event, "text")
+        assert isinstance(event, Message)
         runs = [run for run in world.runs if event.text in run.texts]
         habit = event.text.split()[-1]
         crashed = world.habit.end in {"crash", "shutdown"}
