@@ -136,6 +136,7 @@ class TurnWatch:
     info: TurnInfo
     rows: list[events.NewEvent] = field(default_factory=list)
     _open: dict[str, tuple[ToolStart, float]] = field(default_factory=dict)
+    _over: bool = False
 
     def begin(self, session: SessionInfo | None) -> None:
         """The turn begins, and with it its session when `session` is given."""
@@ -193,7 +194,10 @@ class TurnWatch:
         return [*self.rows, self.durable.event(specs.on_turn_end, turn=end(outcome))]
 
     def ended(self, end: Callable[[TurnOutcome], TurnEnd], outcome: TurnOutcome) -> None:
-        """The end is committed, with its rows."""
+        """The end is committed, with its rows. Told once: what comes later is no end."""
+        if self._over:
+            return
+        self._over = True
         if self.hooks.has(specs.on_turn_end):
             self.hooks.notify(specs.on_turn_end, scope=self.scope, turn=end(outcome))
         self.durable.committed()

@@ -122,11 +122,8 @@ class Turns:
             return taken.row.sequence - 1
         try:
             await self._perform_turn(lane, taken)
-        except StoreError:
-            raise
-        except Exception:
-            log.exception("a turn broke", extra={"session": taken.session_key})
-            await self._end_unanswered(taken, "failed", A_FAULT)
+        except Exception as error:
+            await self._break(taken, error)
         return taken.rows[-1].sequence
 
     async def _perform_turn(self, lane: Lane, taken: turns.Taken) -> None:
@@ -134,24 +131,44 @@ class Turns:
         if messages:
             await self._run(lane, taken, messages)
         else:
-            await self._end_unanswered(taken, "cancelled", "the grant is gone")
+            await self._end_unanswered(taken, Outcome("cancelled", reason="the grant is gone"))
+
+    async def _break(
+        self, taken: turns.Taken, error: Exception, watch: TurnWatch | None = None
+    ) -> Outcome:
+        """End a turn by a fault of the gateway itself, and tell the person. How it has ended."""
+        log.error("a turn broke", extra={"session": taken.session_key}, exc_info=error)
+        rows: list[outbox.NewRow] = []
+        try:
+            rows = self._notice(taken)
+        except Exception:  # the platform cannot measure a text
+            log.exception("nobody can be told", extra={"session": taken.session_key})
+        failed, stopped = Outcome("failed", reason=A_FAULT), Outcome("cancelled")
+        committed = await self._end_unanswered(taken, failed, rows, watch)
+        return failed if committed else stopped
 
     async def _end_unanswered(
-        self, taken: turns.Taken, state: turns.TurnState, reason: str
-    ) -> None:
-        """End a turn that no agent answered. A fault is told to the person, a lost grant is not."""
-        rows: list[outbox.NewRow] = []
-        if state == "failed":
-            try:
-                rows = self._notice(taken)
-            except Exception:  # the platform cannot measure a text
-                log.exception("nobody can be told", extra={"session": taken.session_key})
-        ending = turns.Ending(state, reason, self._wall(), (), rows, claim_first=False)
-        self.counts[state] += 1
-        await self._store.persist(
-            lambda tx: turns.finish(tx, taken, ending),
-            lambda ended: self._delivery.appended(ended.appended),
+        self,
+        taken: turns.Taken,
+        outcome: Outcome,
+        rows: Sequence[outbox.NewRow] = (),
+        watch: TurnWatch | None = None,
+    ) -> bool:
+        """End a turn that no agent answered. False when it was over already."""
+        events: Sequence[NewEvent] = ()
+        if watch is not None:
+            end = partial(_end, watch.info, outcome, answer=Answer(), duration=0.0)
+            events = watch.rows_with(end, outcome.state)
+        ending = turns.Ending(
+            outcome.state, outcome.reason, self._wall(), (), rows, claim_first=False, events=events
         )
+
+        def ended(end: turns.Ended) -> None:
+            self.counts[outcome.state] += int(end.committed)
+            self._delivery.appended(end.appended)
+
+        write = self._store.persist(lambda tx: turns.finish(tx, taken, ending), ended)
+        return (await write).committed
 
     def _notice(self, taken: turns.Taken) -> list[outbox.NewRow]:
         event = taken.rows[0].event
@@ -224,26 +241,34 @@ class Turns:
     ) -> None:
         job = self._job(taken, [await self._whole(admitted) for admitted in messages])
         watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
+        outcome = Outcome("interrupted", reason="the gateway stopped")
         watch.begin(_new_session(taken, job.info))
+        try:
+            await self._show_and_answer(lane, taken, job, watch)
+        except Exception as error:
+            outcome = await self._break(taken, error, watch)
+        finally:  # what the answer told already stands
+            end = partial(_end, job.info, outcome, answer=Answer(), duration=0.0)
+            watch.ended(end, outcome.state)
+
+    async def _show_and_answer(
+        self, lane: Lane, taken: turns.Taken, job: Job, watch: TurnWatch
+    ) -> None:
         answer = Answer()
         preview = self._preview(job, answer)
         async with Typing(job.link, job.reply.address):
             try:
-                state, end = await self._answer(lane, taken, job, Hearing(answer, preview, watch))
+                await self._answer(lane, taken, job, Hearing(answer, preview, watch))
             finally:
                 if preview is not None:
                     await preview.close()
-        self.counts[state] += 1
-        watch.ended(end, state)
 
     async def _whole(self, admitted: Admitted[Message]) -> Message:
         """The message with what it refers to: files, and the text that it replies to."""
         return await self._quotes.of(await self._attachments.of(admitted))
 
-    async def _answer(
-        self, lane: Lane, taken: turns.Taken, job: Job, hear: Hearing
-    ) -> tuple[turns.TurnState, Callable[[turns.TurnState], TurnEnd]]:
-        """Let the agent run and write the end. Which end it was, and what observers are told."""
+    async def _answer(self, lane: Lane, taken: turns.Taken, job: Job, hear: Hearing) -> None:
+        """Let the agent run, write the end, and tell the observers."""
         started = asyncio.get_running_loop().time()
         run = Run(taken.turn_id, job.events[0].sender.id, self.limits)
         turn = AgentTurn(
@@ -262,7 +287,9 @@ class Turns:
             events=hear.watch.rows_with(end, outcome.state),
             cancelled=hear.watch.rows_with(end, "cancelled"),
         )
-        return await self._finish(taken, ending, job.reply), end
+        state = await self._finish(taken, ending, job.reply)
+        self.counts[state] += 1
+        hear.watch.ended(end, state)
 
     def _job(self, taken: turns.Taken, events: list[Message]) -> Job:
         first, last = events[0], events[-1]
