@@ -34,6 +34,7 @@ from hermes_core.store.writer import (
     commit_batch,
     complete_batch,
     fail_batch,
+    has_room,
 )
 
 T = TypeVar("T")
@@ -121,12 +122,9 @@ class Store:
         raise AssertionError("pauses have no end")
 
     async def look_again(self) -> None:
-        """Find out whether what kept the file from being written is over, by writing to it.
-
-        Raises StoreError when it is not.
-        """
+        """Find out whether what kept the file from being written is over. Raises StoreError."""
         if self._episode.reason:
-            await self.write(_write_something)
+            await self.write(lambda _: None)
 
     async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
         """Run a read in a reader thread, against what is committed. Raises StoreError and
@@ -202,7 +200,8 @@ class Store:
         except sqlite3.Error as error:
             fail_batch(batch, self._cannot(error))
         else:
-            if commit_batch(connection, batch, self._cannot):
+            commit_batch(connection, batch, self._cannot)
+            if self._episode.reason and has_room(connection):
                 self._episode.end()
 
     def _cannot(self, error: Exception) -> StoreError | StoreFault:
@@ -231,12 +230,8 @@ class Store:
 
     def _begin(self, connection: Tx) -> None:
         """Open the transaction, however long another process keeps it from being opened."""
-        stalled = False
         while not begin(connection):
             self._episode.begin(LOCKED)
-            stalled = True
-        if stalled:
-            self._episode.end()
 
     def _on_loop(self, call: Callable[..., object], *args: object) -> None:
         assert self._loop is not None
@@ -244,12 +239,6 @@ class Store:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:  # the loop was closed under us: nobody is left to tell
             log.debug("the event loop closed before a write was reported")
-
-
-def _write_something(tx: Tx) -> None:
-    """As much as a long message needs."""
-    tx.execute("INSERT INTO kv (owner, key, value) VALUES ('', 'room', zeroblob(65536))")
-    tx.execute("DELETE FROM kv WHERE owner = ''")
 
 
 def _resolve(opened: asyncio.Future[None], error: Exception | None) -> None:

@@ -103,14 +103,12 @@ def begin(connection: Tx) -> bool:
     return True
 
 
-def commit_batch(connection: Tx, batch: list[Write[Any]], failed: Failed) -> bool:
+def commit_batch(connection: Tx, batch: list[Write[Any]], failed: Failed) -> None:
     """Run a batch in the open transaction, commit, and leave a result or an error in each write.
-    Whether all of it was written, and that was anything.
 
     A full disk makes SQLite drop the whole transaction, savepoints included; then the whole batch
     failed.
     """
-    before = connection.total_changes
     try:
         connection.execute("SAVEPOINT batch")
         if not _run_all(connection, batch, failed):
@@ -122,9 +120,21 @@ def commit_batch(connection: Tx, batch: list[Write[Any]], failed: Failed) -> boo
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         fail_batch(batch, error if isinstance(error, HermesError) else failed(error))
+
+
+def has_room(connection: Tx) -> bool:
+    """Whether the file takes as much as a long message needs, by writing it. Small changes find
+    room where others do not."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO kv (owner, key, value) VALUES ('', '', zeroblob(65536))")
+        connection.execute("DELETE FROM kv WHERE owner = ''")
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         return False
-    # What was rolled back counts as a change, too.
-    return connection.total_changes > before and not any(write.error for write in batch)
+    return True
 
 
 def _run_all(connection: Tx, batch: list[Write[Any]], failed: Failed) -> bool:
