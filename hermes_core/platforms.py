@@ -102,9 +102,10 @@ class Platform:
     """A kind of chat network, as declared by the `platforms` hook. Delivery decides from these
     facts.
 
-    `max_length` is the longest text of one message, measured by `length`. `edit` allows streaming
-    by edits, at most one per `edit_interval` seconds; in the kinds of chat that `drafts` names,
-    by drafts if those work. `idempotent` says that sending the same
+    `max_length` is the longest text of one message, measured by `length`, a number from 0 on for
+    any text; where it fails, UTF-8 bytes are counted instead, and the failure to the plugin.
+    `edit` allows streaming by edits, at most one per `edit_interval` seconds; in the kinds of chat
+    that `drafts` names, by drafts if those work. `idempotent` says that sending the same
     `Outbound.id` twice shows one message. `rate` and `chat_rate` are messages per second for the
     whole account and for one chat, None for no limit. `buttons` says that those of an `Outbound`
     are shown, and that pressing one comes in as an `Action`. `hint` is text for agents about what

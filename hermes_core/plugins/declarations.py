@@ -14,6 +14,7 @@ from hermes_core.chat_commands import RESERVED, ChatCommand
 from hermes_core.errors import PluginError
 from hermes_core.platforms import Adapter, Platform
 from hermes_core.plugins.inspection import inspect_adapter
+from hermes_core.plugins.measure import require_measuring
 from hermes_core.services import Schema, Section, Service
 from hermes_core.settings import Settings, TableArray
 
@@ -168,6 +169,10 @@ def _check_platform(platform: Platform) -> None:
     wrong = [name for name, sound in _PLATFORM_FACTS.items() if not sound(platform)]
     if wrong:
         raise PluginError(f"{where} has an impossible {' and '.join(wrong)}")
+    try:
+        require_measuring(platform)
+    except PluginError as error:
+        raise PluginError(f"{where} cannot measure texts: {error.what}") from error
     findings = inspect_adapter(platform.adapter)
     if platform.edit and "edit" not in findings.hooks:
         findings.faults.append("edit is missing, and the platform declares edit=True")

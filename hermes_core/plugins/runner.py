@@ -22,6 +22,7 @@ from hermes_core.plugins.caller import Call, Caller, Late, Site
 from hermes_core.plugins.interrupts import Interrupts
 from hermes_core.plugins.ledger import PAUSE, Tally
 from hermes_core.plugins.loading import Loaded, load, missing
+from hermes_core.plugins.measure import measured_safely
 from hermes_core.plugins.model import Abandoned, Answer, Owned, Plugin, Quarantined, Running
 from hermes_core.plugins.workers import QUEUE, Worker
 from hermes_core.services import Schema, Section, Service
@@ -64,7 +65,6 @@ class Hooks:
         self._loaded = loaded
         self._plugins = {plugin.name: plugin for plugin in loaded.plugins}
         self._quarantined = list(loaded.quarantined)
-        self._platforms = dict(loaded.platforms)
         self._agents = dict(loaded.agents)
         self._sections = dict(loaded.sections)
         self._schemas = dict(loaded.schemas)
@@ -75,6 +75,10 @@ class Hooks:
             plugin.name: Worker(plugin, self._tell, size=queue_size) for plugin in loaded.plugins
         }
         self.caller = Caller(trace=trace)
+        self._platforms = {
+            name: measured_safely(owned, self.caller.ledger)
+            for name, owned in loaded.platforms.items()
+        }
         self._sites = self._all_sites()
 
     @property

@@ -83,15 +83,16 @@ def test_a_turn_that_breaks_takes_the_sign_of_typing_with_it(tmp_path: Path) -> 
     async def typing(address: Address, active: bool) -> None:
         typed.append(active)
 
-    def length(text: str) -> int:
-        if "odd" in text:
-            raise ValueError(text)
-        return len(text)
-
     async def scenario() -> None:
-        platform, agent = ScriptedPlatform(typing=typing, length=length), ScriptedAgent()
+        platform, agent = ScriptedPlatform(typing=typing), ScriptedAgent()
         gate = agent.gate("odd")
         async with gateway(tmp_path, platform, agent) as running:
+            await store_of(running).write(
+                lambda tx: tx.execute(
+                    "CREATE TEMP TRIGGER wrong BEFORE INSERT ON message"
+                    " BEGIN SELECT RAISE(ABORT, 'wrong'); END"
+                )
+            )
             await platform.say("odd")
             await until(lambda: typed == [True])
             gate.set()
@@ -103,6 +104,48 @@ def test_a_turn_that_breaks_takes_the_sign_of_typing_with_it(tmp_path: Path) -> 
             assert len(typed) == count
 
     run(scenario(), speed=HASTY)
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def ends() -> None:
+        raise error
+
+    return ends
+
+
+def lengths(odd: Callable[[], Any]) -> Callable[[str], int]:
+    """Measures texts, unless they are odd."""
+    return lambda text: odd() if "odd" in text else len(text)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        raising(ValueError("\ud800")),
+        raising(SystemExit(3)),
+        lambda: -1,
+        lambda: float("nan"),
+        lambda: 10.0,
+        lambda: None,
+        lambda: True,
+    ],
+    ids=["error", "exit", "negative", "nan", "float", "nothing", "bool"],
+)
+def test_a_text_that_its_platform_cannot_measure_is_counted_in_bytes(
+    tmp_path: Path, odd: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform(length=lengths(odd), max_length=70)
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            for text in ("odd " * 20, "plain " * 15):
+                await platform.say(text)
+                parts = [await platform.next_text(), await platform.next_text()]
+                assert "".join(parts) == text
+            (tally,) = [one for (_, hook), one in running.hooks.stats.items() if hook == "length"]
+            assert 0 < tally.errors < tally.calls
+
+    run(scenario())
+    assert caplog.text.count("counting bytes instead") == 1
 
 
 def test_a_waiting_command_that_does_not_exist_any_more_holds_up_nobody(tmp_path: Path) -> None:
@@ -261,13 +304,6 @@ class Commander:
     async def run(self, call: CommandCall) -> str:
         answer = self.ends()
         return str(await answer) if isinstance(answer, asyncio.Future) else answer
-
-
-def raising(error: BaseException) -> Callable[[], Any]:
-    def ends() -> None:
-        raise error
-
-    return ends
 
 
 def never() -> asyncio.Future[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -196,6 +197,25 @@ def test_an_instance_may_be_a_plugin() -> None:
 )
 def test_impossible_platforms(value: object, expected: str) -> None:
     assert expected in declared(value)
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (lambda text: 1 / 0, "its length of '' raised ZeroDivisionError: division by zero"),
+        (lambda text: sys.exit(3), "its length of '' raised SystemExit: 3"),
+        (lambda text: float("nan"), "its length of '' is nan"),
+        (lambda text: len(text) - 1, "its length of '' is -1"),
+        (lambda text: len(text.encode("ascii")), "raised UnicodeEncodeError"),
+        (lambda text: 0, "its length of one letter is 0"),
+        (lambda text: 10**9, "its length of one letter is 1000000000"),
+        (lambda text, form: len(text), "raised TypeError"),
+    ],
+)
+def test_a_platform_that_cannot_measure_texts(length: Any, expected: str) -> None:
+    found = declared([platform(Base, length=length)])
+    assert "the platform 'demo' cannot measure texts: " in found
+    assert expected in found
 
 
 def test_a_hook_missing_from_an_adapter_that_is_there_without_its_mark() -> None:
