@@ -115,6 +115,7 @@ def _replay_event(tx: Tx, sequence: int, now: float, done: Done) -> Done:
         "reason": f"{REPLAYED}, was inbox:{sequence}",
         "turn_id": None,
         "attempts": 0,
+        "stops": 0,
         "received_at": now,
         "ended_at": None,
     }

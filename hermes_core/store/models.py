@@ -79,6 +79,7 @@ class Inbox(pw.Model):
     reason = pw.TextField(default="")
     turn_id = pw.TextField(null=True)
     attempts = pw.IntegerField(default=0)
+    stops = pw.IntegerField(default=0)
     received_at = pw.FloatField()
     ended_at = pw.FloatField(null=True)
 

@@ -15,11 +15,11 @@ from hermes_core.store.events import NewEvent
 TurnState = Literal["answered", "silent", "failed", "cancelled", "timed_out", "interrupted"]
 
 MAX_ATTEMPTS = 2
-"""How often a message is given to the agent. The second time only after a crash cut the first."""
+"""How often a message is given to the agent that crashes of the gateway cut."""
 MAX_COALESCED = 50
 """Messages that become one turn at most."""
 MAX_STARTS = 5
-"""How often a message is given to the agent whose turns the gateway's stops cut."""
+"""How often a message is given to the agent that stops of the gateway cut."""
 
 
 UNREADABLE = "what is stored of it cannot be read"
@@ -230,24 +230,26 @@ def interrupt(
     """End running turns without an answer and put their rows back to the head of the queue.
 
     `turn_id` names one turn (the gateway stops); without it all running turns are meant (it
-    crashed). After a crash, a row that was given to the agent `attempts` times ends as dead
-    instead: it may be the cause. So it does after `MAX_STARTS` at a stop: the turn may be what asks
-    for the stop, each time.
+    crashed). After `attempts` crashes a row ends as dead instead: it may be the cause. So it does
+    after `MAX_STARTS` stops: the turn may be what asks for the stop, each time. Each is counted by
+    itself: a stop brings no message nearer to being given up after a crash.
     """
-    limit = attempts if turn_id is None else MAX_STARTS
+    stop = int(turn_id is not None)
     found = tx.execute(
-        "SELECT turn.id, turn.session_key, inbox.sequence, inbox.payload, inbox.attempts FROM turn"
+        "SELECT turn.id, turn.session_key, inbox.sequence, inbox.payload,"
+        " inbox.attempts - inbox.stops, inbox.stops + 1 FROM turn"
         " JOIN inbox ON inbox.turn_id = turn.id AND inbox.state = 'running'"
         " WHERE turn.state = 'running' AND (? IS NULL OR turn.id = ?) ORDER BY inbox.sequence",
         (turn_id, turn_id),
     ).fetchall()
     cuts: list[Cut] = []
-    for cut_id, session_key, sequence, payload, made in found:
-        given_up = made >= limit
+    for cut_id, session_key, sequence, payload, crashes, stops in found:
+        given_up = stops >= MAX_STARTS if stop else crashes >= attempts
         state, why = ("dead", reason) if given_up else ("waiting", "")
         tx.execute(
-            "UPDATE inbox SET state = ?, reason = ?, ended_at = ? WHERE sequence = ?",
-            (state, why, now if given_up else None, sequence),
+            "UPDATE inbox SET state = ?, reason = ?, ended_at = ?, stops = stops + ?"
+            " WHERE sequence = ?",
+            (state, why, now if given_up else None, stop, sequence),
         )
         cuts.append(Cut(cut_id, session_key, payload, given_up))
     tx.execute(
