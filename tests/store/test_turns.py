@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hermes_core.store import turns
 from tests.cli.rows import KEY, rows_in
 
-
 SESSION = KEY.format(chat="c1")
 
 
