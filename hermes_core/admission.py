@@ -34,6 +34,7 @@ from hermes_core.messages import (
     Refused,
 )
 from hermes_core.order import Order
+from hermes_core.refusals import Refusals
 from hermes_core.sessions import SessionPolicy, session_key
 from hermes_core.settings import Duration
 from hermes_core.text import encode_clean, has_clean_ids
@@ -79,6 +80,8 @@ class Admission:
         self._pairings = pairings
         self._moves = moves
         self._bots = BotTurns()
+        self._refusals = Refusals()
+        self._wall = wall
         self._order = Order()
         self._closed = ""
         self.counts: Counter[str] = Counter()
@@ -172,7 +175,8 @@ class Admission:
     def _refused(self, admitted: Admitted[Inbound], key: str, reason: str) -> Refused:
         info = _info(admitted, key, reason=reason)
         self._hooks.notify(specs.on_message_refused, scope=self._scope, message=info)
-        self._intake.tell(admitted.event, key, f"Not taken: {reason}.")
+        if notice := self._refusals.notice(info.address, reason, self._wall()):
+            self._intake.tell(admitted.event, key, notice)
         return Refused(reason)
 
 

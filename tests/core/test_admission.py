@@ -26,7 +26,7 @@ from hermes_core import (
     Sender,
 )
 from hermes_core.store import Tx
-from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
+from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
 from tests.core.support import (
     JUDGED,
     Judge,
@@ -277,8 +277,9 @@ def test_as_many_are_accepted_as_run_later_and_the_others_are_told(tmp_path: Pat
             await agent.started(1)
             results = [await platform.say(f"n{number}") for number in range(50)]
             assert outcomes(results) == {"accepted": 32, "refused": 18}
-            told = [(await platform.next_sent()).message for _ in range(18)]
-            assert all(message.kind == "notice" and "waiting" in message.text for message in told)
+            told = (await platform.next_sent()).message
+            assert told.kind == "notice"
+            assert "waiting" in told.text
             assert received(running) == {"received": 51, "accepted": 33, "refused": 18}
             gate.set()
             answers = [await platform.next_text() for _ in range(33)]
@@ -322,6 +323,44 @@ def test_a_message_beyond_the_limit_is_refused_and_its_sender_told(tmp_path: Pat
             await platform.say("ping")
             assert await platform.next_text() == "ping"
         assert len(agent.runs) == 1
+
+    run(scenario())
+
+
+def test_a_flood_of_refused_messages_is_no_flood_of_notices(tmp_path: Path) -> None:
+    wall = WallClock()
+    full = "too many messages are waiting already"
+
+    async def refused(platform: ScriptedPlatform, count: int, chat: str = "c1") -> None:
+        for _ in range(count):
+            assert isinstance(await platform.say("more", chat=chat), Refused)
+
+    async def scenario() -> None:
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        config = "[sessions]\nmax_waiting = 1\n"
+        async with gateway(tmp_path, platform, agent, config=config, wall=wall) as running:
+            running.drain.begin("somebody", 600)
+            for chat in ("c1", "c2"):
+                await platform.say("waits", chat=chat)
+                await platform.next_text()  # that the gateway is being worked on
+            await refused(platform, 20)
+            assert await platform.next_text() == f"Not taken: {full}."
+            await refused(platform, 1, chat="c2")
+            assert await platform.next_text() == f"Not taken: {full}."
+            assert isinstance(await platform.say("x" * 1_100_000), Refused)
+            assert await platform.next_text() == "Not taken: the message is too long."
+            wall.advance(59)
+            await refused(platform, 1)
+            wall.advance(1)
+            await refused(platform, 3)
+            assert await platform.next_text() == f"Not taken: {full} (nor were 20 before it)."
+            wall.advance(60)
+            await refused(platform, 1)
+            assert await platform.next_text() == f"Not taken: {full} (nor were 2 before it)."
+            wall.advance(-3600)
+            await refused(platform, 1)
+            assert await platform.next_text() == f"Not taken: {full}."
+        assert len([text for text in platform.texts() if text.startswith("Not taken")]) == 6
 
     run(scenario())
 
