@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_core.served import ServedProfile
     from hermes_core.startup import Profiles
 
-GONE = "the profile's directory is gone"
+GONE = "its directory was deleted: bring it back, or take it out of [gateway] profiles"
 
 
 class Host(Protocol):

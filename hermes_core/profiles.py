@@ -30,6 +30,7 @@ __all__ = [
     "existing_profiles",
     "identify",
     "identity_file",
+    "no_profile",
     "read_uuid",
     "renew",
     "require_profile",
@@ -149,6 +150,14 @@ def renew(scope: ProfileScope, settings: ProfileSettings, secrets: SecretSource)
     object.__setattr__(scope, "secrets", secrets)
 
 
+def no_profile(name: str) -> ConfigError:
+    """The error of a profile that the settings want served and that is not there."""
+    return ConfigError(
+        f"there is no profile {name}, though [gateway] profiles names it",
+        remedy=f"bring it back, `hermes profiles create {name}`, or take the name out",
+    )
+
+
 class Directories(Protocol):
     """Where the files of a profile are. `hermes_core.home.Home` is one."""
 
@@ -202,8 +211,8 @@ def absent_profiles(home: Directories, profile: str, document: Document) -> tupl
     return tuple(
         document.fault(
             ("gateway", "profiles", place),
-            problem=f"there is no profile {name}",
-            hint=did_you_mean(name, known),
+            problem=no_profile(name).what,
+            hint=f"{did_you_mean(name, known)}; {no_profile(name).remedy}",
         )
         for place, name in enumerate(names)
         if isinstance(name, str) and name not in known and not profile_name_problem(name)

@@ -101,6 +101,7 @@ async def _live(
     with Deadline(START_LIMIT, code=EXIT_RESTART, report=ledger.report, what="the start"):
         gateway = Gateway(home, prepare(home, disabled=disabled, redactor=redactor))
         await gateway.start()
+        _say_who_is_there(gateway)
         settle_memory()
     lock.enter("serving")
     tell(service, READY)
@@ -114,6 +115,16 @@ async def _live(
             await _drain(gateway, signals, ledger)
             lingering = [*gateway.lingering, *await _busy_executor()]
     return _code(gateway), lingering
+
+
+def _say_who_is_there(gateway: Gateway) -> None:
+    """A gateway that nobody can write to looks like one that works."""
+    accounts = [account for profile in gateway.profiles.values() for account in profile.accounts]
+    if all(account.platform.implicit for account in accounts):
+        here = "`hermes chat` talks to it here" if accounts else "no plugin of one is installed"
+        log.warning(
+            "no chat network is configured: %s; `hermes setup`, or [platforms], connects one", here
+        )
 
 
 def _open_ledger(home: Home) -> ExitLedger:

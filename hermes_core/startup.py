@@ -40,6 +40,7 @@ from hermes_core.profiles import (
     create_uuid,
     existing_profiles,
     identify,
+    no_profile,
     read_uuid,
     require_profile,
 )
@@ -95,6 +96,8 @@ class Profiles:
         """The scope of a profile that is there. Makes its identity and its state directory when it
         has none yet. Raises ConfigError with every fault."""
         home = self.home
+        if self.makes and name not in existing_profiles(home):
+            raise no_profile(name)
         require_profile(home, name)
         settings, secrets = self.read(name)
         if not self.makes:
@@ -123,7 +126,7 @@ class Profiles:
         process is the default profile's: `ProfileSettings.gateway` of every other one is its too.
         """
         if not (name == DEFAULT_PROFILE or self.home.config_dir(name).is_dir()):
-            raise ConfigError("the profile's directory is gone", where=f"profile {name}")
+            raise no_profile(name)
         self.guard.hide(_file_names(self.home))
         secrets = self._secrets(name)
         document = _document(self.home, name)

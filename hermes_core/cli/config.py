@@ -60,25 +60,29 @@ def get(invocation: Invocation, key: str, json: bool) -> None:
 
 
 @config.command(context_settings={"ignore_unknown_options": True})
-@click.argument("key")
-@click.argument("value")
+@click.argument("words", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
 @click.pass_obj
-def set(invocation: Invocation, key: str, value: str) -> None:  # noqa: A001 - the command's name
+def set(invocation: Invocation, words: tuple[str, ...]) -> None:  # noqa: A001 - the command's name
     """Set KEY to VALUE, written as TOML; what is no TOML is a text.
 
-    The file keeps its comments, its order and its permissions. A value that would make the settings
-    invalid is refused, and nothing is written.
+    Keys that need each other are set in one go: agent.use=command agent.command.argv='["x"]'.
+
+    The file keeps its comments, its order and its permissions. Values that would make the settings
+    invalid are refused, and nothing is written.
     """
     from hermes_core.config.document import dotted
-    from hermes_core.config.edit import parse_key, parse_value, set_key
+    from hermes_core.config.edit import parse_assignments, set_key
 
-    place = parse_key(key)
+    assignments = parse_assignments(words)
     document = _read(invocation)
-    edited = set_key(document.text, place, parse_value(value))
+    edited = document.text
+    for place, value in assignments:
+        edited = set_key(edited, place, value)
     new = _parse(edited, document)
     warnings = _new_warnings(invocation, document, new)
     _write(invocation, document, edited)
-    click.echo(f"{dotted(place)} is set in {document.file}")
+    for place, _ in assignments:
+        click.echo(f"{dotted(place)} is set in {document.file}")
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
 

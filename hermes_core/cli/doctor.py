@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -50,8 +50,10 @@ def doctor(invocation: Invocation, json: bool) -> int:
 def _results(invocation: Invocation) -> Iterator[Result]:
     from hermes_core.cli.checkup import core_checks
     from hermes_core.cli.installed import load_installed
+    from hermes_core.profiles import require_profile
 
-    loaded = load_installed(invocation)
+    require_profile(invocation.home, invocation.profile)
+    loaded = load_installed(invocation, quiet=True)  # a check tells it
     checked = _checked(invocation, loaded)
     for check in core_checks(invocation, loaded, checked):
         yield _run(check, "")
@@ -64,11 +66,16 @@ def _checked(invocation: Invocation, loaded: Loaded) -> Checked:
     """The settings, checked. A fault that keeps them from being read is a fault as any other."""
     from hermes_core.cli.installed import check_document, declared_by
     from hermes_core.config import Checked, read_document, user_config_ignored
+    from hermes_core.profiles import absent_profiles
 
     try:
         file = invocation.home.config_file(invocation.profile)
         document = None if user_config_ignored() else read_document(file)
-        return check_document(invocation, document, declared_by(loaded))
+        checked = check_document(invocation, document, declared_by(loaded))
+        if document is None:
+            return checked
+        absent = absent_profiles(invocation.home, invocation.profile, document)
+        return replace(checked, faults=(*checked.faults, *absent))
     except ConfigError as error:
         if not error.faults:
             raise

@@ -39,13 +39,14 @@ def inbox() -> None:
 def list_events(invocation: Invocation, dead: bool, waiting: bool, limit: int, json: bool) -> None:
     """List accepted messages, commands and other events, the latest first."""
     from hermes_core.store.arrivals import OPEN, latest
+    from hermes_core.supervision.lock import holder
 
     states = (*(("dead",) if dead else ()), *(OPEN if waiting else ()))
     found: list[Event] = []
     if exists(invocation):
         with reading(invocation) as database:
             found = latest(database, states, limit)
-    emit(found, json, _human_list)
+    emit(found, json, lambda rows: _human_list(rows, holder(invocation.home.lock_path) is None))
 
 
 @inbox.command()
@@ -90,7 +91,14 @@ def _candidate(event: Event) -> str:
     return f"{name}  {when(event.received_at)}  {event.state} on {where}: {excerpt(event.text)}"
 
 
-def _human_list(rows: list[Event]) -> None:
+def _state(row: Event, *, idle: bool) -> str:
+    """The state of an event, `idle` when no gateway runs: then nothing does, whatever it was
+    doing when it was killed."""
+    cut = row.state == "waiting" and row.attempts > 0
+    return "waiting (cut)" if cut or (idle and row.state == "running") else row.state
+
+
+def _human_list(rows: list[Event], idle: bool) -> None:
     if not rows:
         click.echo("There are no such messages.")
         return
@@ -99,7 +107,7 @@ def _human_list(rows: list[Event]) -> None:
         [
             (
                 f"inbox:{row.sequence}",
-                row.state,
+                _state(row, idle=idle),
                 row.type,
                 when(row.received_at),
                 row.account,

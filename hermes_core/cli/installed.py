@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from hermes_core.profiles import ProfileSecrets
 
 
-def load_installed(invocation: Invocation) -> Loaded:
+def load_installed(invocation: Invocation, *, quiet: bool = False) -> Loaded:
     """Load the plugins as the gateway would with the present settings.
 
-    What is wrong with the settings is told on the standard error: a list of plugins is what a
-    person needs then.
+    Unless `quiet`, what is wrong with the settings is told on the standard error: a list of plugins
+    is what a person needs then.
     """
     named: dict[str, tuple[str, ...]] = {}
     try:
@@ -29,7 +29,8 @@ def load_installed(invocation: Invocation) -> Loaded:
     except HermesError as error:
         from hermes_core.cli.streams import complain
 
-        complain(f"{error}\nAll installed plugins are loaded, as if [plugins] were empty.")
+        if not quiet:
+            complain(f"{error}\nAll installed plugins are loaded, as if [plugins] were empty.")
     # What a plugin prints while it is imported is not the answer to the command.
     with contextlib.redirect_stdout(sys.stderr):
         return load(disabled=named.get("disabled", ()), required=named.get("required", ()))

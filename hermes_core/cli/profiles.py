@@ -220,6 +220,8 @@ def _yes(value: object) -> str:
 
 
 def _settings(row: dict[str, object]) -> str:
+    from hermes_core.profiles import no_profile
+
     if not row["exists"] and row["name"] != "default":
-        return "the profile is not there"
+        return f"none: {no_profile(str(row['name']))}"
     return str(row["settings"]) if row["settings_exist"] else "none: defaults apply"

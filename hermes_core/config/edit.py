@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import tomllib
+from collections.abc import Sequence
 from typing import Any
 
 from hermes_core.config.positions import KeyPath
@@ -13,6 +14,9 @@ from hermes_core.errors import ConfigError
 _PART = re.compile(
     r"""(?P<bare>[A-Za-z0-9_-]+)|"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|\[(?P<index>\d+)\]"""
 )
+
+_ASSIGNMENT = re.compile(r"""(?P<key>(?:[^"'=]|"[^"]*"|'[^']*')+)=(?P<value>.*)""", re.DOTALL)
+"""A key may have an equals sign within quotes."""
 
 
 def parse_key(text: str) -> KeyPath:
@@ -38,6 +42,23 @@ def parse_key(text: str) -> KeyPath:
             f"{text!r:.80} is not a key", remedy='write it like platforms.telegram.agent or a."b c"'
         )
     return tuple(parts)
+
+
+def parse_assignments(words: Sequence[str]) -> list[tuple[KeyPath, object]]:
+    """The keys and values of ``KEY VALUE``, or of any number of ``KEY=VALUE``.
+
+    Raises ConfigError for anything else.
+    """
+    if len(words) == 2 and "=" not in words[0]:  # noqa: PLR2004 - a key and its value
+        return [(parse_key(words[0]), parse_value(words[1]))]
+    return [_parse_assignment(word) for word in words]
+
+
+def _parse_assignment(word: str) -> tuple[KeyPath, object]:
+    match = _ASSIGNMENT.fullmatch(word)
+    if match is None:
+        raise ConfigError(f"{word!r:.80} is no KEY=VALUE", remedy="see `hermes config set --help`")
+    return parse_key(match["key"]), parse_value(match["value"].strip())
 
 
 def parse_value(text: str) -> object:

@@ -96,6 +96,10 @@ def unreadable_settings(home: Path) -> None:
     (home / "config.toml").write_text("[sessions\n")
 
 
+def absent_profile(home: Path) -> None:
+    (home / "config.toml").write_text('[gateway]\nprofiles = ["default", "work"]\n')
+
+
 def open_secrets(home: Path) -> None:
     (home / "secrets.env").write_text("TOKEN=x\n")
     (home / "secrets.env").chmod(0o644)
@@ -127,6 +131,7 @@ def shared_database(home: Path) -> None:
         (bad_mode, "home", "can be written by others (mode 0777)"),
         (bad_settings, "settings", "config.toml:2: sessions.busy"),
         (unreadable_settings, "settings", "config.toml:1: not TOML"),
+        (absent_profile, "settings", "there is no profile work, though [gateway] profiles names"),
         (open_secrets, "secrets", "other users have access"),
         (foreign_database, "database", "not a state database of Hermes"),
         (damaged_database, "database", ""),
@@ -141,6 +146,18 @@ def test_trouble_is_found_and_has_a_remedy(
     assert found["verdict"] == "failed"
     assert said in found["text"]
     assert found["remedy"] or "chmod 600" in found["text"]
+
+
+def test_settings_that_cannot_be_read_are_told_once(hermes: Hermes, tmp_path: Path) -> None:
+    unreadable_settings(home_of(tmp_path))
+    result = hermes("doctor")
+    assert (result.stdout + result.stderr).count("not TOML") == 1
+
+
+def test_a_profile_that_is_not_there_is_not_looked_at(hermes: Hermes) -> None:
+    result = hermes("--profile", "work", "doctor")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "there is no profile work" in result.stderr
 
 
 def test_a_broken_plugin_is_named(hermes: Hermes, site: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from hermes_core.store import turns
+from hermes_core.supervision.lock import HomeLock
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
 from tests.cli.rows import Rows, rows_in, run
 
@@ -60,6 +62,25 @@ def test_a_message_that_could_not_be_read_says_so_everywhere(rows: Rows, hermes:
     assert found["reason"] == "what is stored of it cannot be read"
     assert found["reason"] in hermes("inbox", "list").stdout
     assert found["reason"] in hermes("explain", "e1").stdout
+
+
+def test_what_a_kill_or_a_stop_cut_is_not_said_to_run(
+    rows: Rows, hermes: Hermes, database: Path
+) -> None:
+    rows.arrive("killed", event="e1", chat="c1")
+    rows.take("c1")
+    rows.arrive("stopped", event="e2", chat="c2")
+    taken = rows.take("c2")
+    rows.write(lambda tx: turns.interrupt(tx, 1.0, "the gateway stopped", taken.turn_id))
+    rows.arrive("never begun", event="e3", chat="c3")
+
+    def states() -> list[str]:
+        lines = hermes("inbox", "list", "--waiting").stdout.splitlines()[1:]
+        return [re.split(r"\s{2,}", line)[1] for line in lines]
+
+    assert states() == ["waiting", "waiting (cut)", "waiting (cut)"]
+    with HomeLock(database.with_name("gateway.lock")):
+        assert states() == ["waiting", "waiting (cut)", "running"]
 
 
 @pytest.mark.case("CL-07")

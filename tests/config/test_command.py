@@ -134,6 +134,27 @@ def test_check_tells_faults_from_warnings(hermes: Run, settings: Path) -> None:
     assert f"warning: {settings}:1: webhook: " in out
 
 
+def test_keys_that_need_each_other_are_set_in_one_go(hermes: Run, settings: Path) -> None:
+    settings.write_text("# mine\n")
+    argv = "agent.command.argv=['my-agent', '--a=b']"
+    refused = (
+        ("agent.use", "command"),
+        ("agent.use=command",),
+        ("agent.use=command", argv, "sessions.busy=7"),
+        ("agent.use=command", argv, "sessions.busy"),
+        ("agent.use=command", argv, "=7"),
+    )
+    for words in refused:
+        assert hermes("config", "set", *words)[0] == 2
+        assert settings.read_text() == "# mine\n"
+    code, out, _ = hermes("config", "set", "agent.use=command", argv, 'sessions."busy"="steer"')
+    assert code == 0
+    assert out.count("is set in") == 3
+    assert settings.read_text().startswith("# mine\n")
+    assert hermes("config", "get", "agent.command.argv")[1] == '["my-agent", "--a=b"]\n'
+    assert hermes("config", "get", "sessions.busy")[1] == "steer\n"
+
+
 def test_check_finds_profiles_that_are_not_there(hermes: Run, settings: Path) -> None:
     (settings.parent / "profiles" / "work").mkdir(parents=True)
     settings.write_text('[gateway]\nprofiles = ["default", "work", "wrk"]\n')

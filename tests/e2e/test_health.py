@@ -141,3 +141,31 @@ def test_status_shows_what_waits_and_what_went_wrong(stage: Stage) -> None:
     assert "plugin faulty: on_turn_end is left out after repeated failures" in shown
     stage.open_gate("one")
     assert gateway.stop() == 0
+
+
+QUIET = """
+from hermes_core import Adapter, Platform, Settings, hookimpl
+
+class Quiet(Adapter[Settings]):
+    @hookimpl
+    async def connect(self, is_reconnect): ...
+    @hookimpl
+    async def send(self, message): ...
+
+@hookimpl
+def platforms():
+    return [Platform("quiet", Quiet, Settings, max_length=100)]
+"""
+
+
+def test_a_gateway_that_no_chat_network_reaches_says_so(stage: Stage) -> None:
+    stage.install("quiet", QUIET)
+    gateway = stage.run()
+    said = gateway.logged("no chat network is configured")
+    assert "hermes chat" in said
+    assert "hermes setup" in said
+    assert gateway.ready().stop() == 0
+    stage.settings('[agent]\nuse = "scene"\n[platforms.quiet]\n')
+    gateway = stage.run().ready()
+    assert gateway.stop() == 0
+    assert "no chat network" not in gateway.log

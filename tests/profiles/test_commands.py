@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -79,6 +80,19 @@ def test_a_copy_has_the_settings_and_neither_secrets_nor_memories(
     assert not home.database("work").exists()
     assert read_uuid(home.state_dir("work")) != read_uuid(home.state_dir())
     assert hermes("clone", "gone", "other")[0] == 2
+
+
+def test_a_profile_that_was_removed_by_hand_is_listed_with_what_to_do(
+    home: Home, hermes: Hermes
+) -> None:
+    hermes("create", "work")
+    home.config_file().write_text('[gateway]\nprofiles = ["default", "work"]\n')
+    for directory in {home.config_dir("work"), home.state_dir("work")}:
+        shutil.rmtree(directory)
+    code, out = hermes("list")
+    assert code == 0
+    assert "none: there is no profile work, though [gateway] profiles names it" in out
+    assert "`hermes profiles create work`" in out
 
 
 def test_deleting_asks_and_spares_the_default_profile(home: Home, hermes: Hermes) -> None:
