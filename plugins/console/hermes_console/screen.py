@@ -21,6 +21,7 @@ class Screen:
         self._out = out
         self._seen: OrderedDict[str, str] = OrderedDict()
         self._open = ""  # the message whose line is not ended yet
+        self._broken_off = False  # by a line that a person typed; it goes on below
 
     def written(self, text: Write) -> None:
         """Show a message of the chat, or what is new of it."""
@@ -29,6 +30,7 @@ class Screen:
         before = self._seen.get(name)
         if name == self._open and before is not None and visible.startswith(before):
             self._out.write(visible[len(before) :])
+            self._broken_off = self._broken_off and visible == before
         elif visible != before:
             self.end_line()
             self._out.write(visible)
@@ -45,15 +47,24 @@ class Screen:
         self._out.flush()
 
     def prompt(self, prompt: str) -> None:
-        """Show the prompt, until it is erased."""
-        self.end_line()
-        self._out.write(prompt)
-        self._out.flush()
+        """Show the prompt, until it is erased. Nothing for an empty one."""
+        if prompt:
+            self.end_line()
+            self._out.write(prompt)
+            self._out.flush()
 
     def erase(self, prompt: str) -> None:
         """Take the prompt away again. It is all that the line holds."""
-        self._out.write(f"\r{' ' * len(prompt)}\r")
-        self._out.flush()
+        if prompt:
+            self._out.write(f"\r{' ' * len(prompt)}\r")
+            self._out.flush()
+
+    def break_off(self) -> None:
+        """A person begins to type: the text that is being written goes on below."""
+        if self._open and not self._broken_off:
+            self._out.write("\n")
+            self._out.flush()
+            self._broken_off = True
 
     def line_break(self) -> None:
         """Leave the line that was being typed."""
@@ -62,9 +73,9 @@ class Screen:
 
     def end_line(self) -> None:
         """Whatever comes next begins a line."""
-        if self._open:
+        if self._open and not self._broken_off:
             self._out.write("\n")
-            self._open = ""
+        self._open, self._broken_off = "", False
 
     def _remember(self, name: str, visible: str) -> None:
         self._seen[name] = visible

@@ -1,4 +1,8 @@
-"""The chat on a terminal: a prompt, then the answer as it is written, then the prompt again."""
+"""The chat on a terminal: a prompt, then the answer as it is written, then the prompt again.
+
+A line may be typed while an answer is written: as soon as a person begins, the answer rests, and
+goes on below the line once it is said. So no two hands ever write on one line.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,9 @@ class Terminal:
         self._news = news
         self._screen = screen
         self._keyboard = keyboard
+        self._asked: list[concurrent.futures.Future[Reply]] = []
+        self._interrupts = 0
+        self._leaving = False
         self._attached = False
         self._lost = False
 
@@ -46,42 +53,54 @@ class Terminal:
             self._news.wait()
             if self._show_news():
                 raise KeyboardInterrupt
-        while (line := self._line()) is not None:
-            if line.strip():
-                self._ask(line)
+        while self._asked or not self._leaving:
+            if self._key_was_pressed():
+                self._read()
+            else:
+                self._listen()
 
-    def _line(self) -> str | None:
-        """The next line, None when there are no more. What happens meanwhile is shown above it."""
-        while True:
-            self._screen.prompt(PROMPT)
-            happened = self._news.wait(self._keyboard.descriptor)
-            self._screen.erase(PROMPT)
-            if happened:
-                self._show_news()
-                continue
-            try:
-                return self._keyboard.line(PROMPT)
-            except KeyboardInterrupt:
-                self._screen.line_break()
-            except EOFError:
-                self._screen.line_break()
-                return None
+    def _key_was_pressed(self) -> bool:
+        """Wait until a person begins to type; False when something else happened first. There is a
+        prompt unless an answer is being written, but a line may be typed at any time."""
+        prompt = "" if self._asked else PROMPT
+        self._screen.prompt(prompt)
+        keys = () if self._leaving else (self._keyboard.descriptor,)
+        happened = self._news.wait(*keys)
+        self._screen.erase(prompt)
+        return not happened
 
-    def _ask(self, text: str) -> None:
-        """Send a message and show what comes until it is answered."""
-        asking = self._background.ask(text)
-        asking.add_done_callback(lambda _: self._news.put(None))
-        interrupts = 0
-        while not asking.done() and interrupts < ENOUGH:
-            self._news.wait()
-            if pressed := self._show_news():
-                interrupts += pressed
-                self._background.cancel()
-        self._show_news()
-        if asking.done():
-            self._close(asking)
+    def _read(self) -> None:
+        """Let a person type a line, and say it. What happens meanwhile is shown after it."""
+        self._screen.break_off()
+        try:
+            line = self._keyboard.line(PROMPT)
+        except KeyboardInterrupt:
+            self._screen.line_break()
+        except EOFError:
+            self._screen.line_break()
+            self._leaving = True
         else:
+            if line.strip():
+                asking = self._background.ask(line)
+                asking.add_done_callback(lambda _: self._news.put(None))
+                self._asked.append(asking)
+
+    def _listen(self) -> None:
+        """Show what happened. Ctrl-C cancels the turn, then stops waiting for it."""
+        pressed = self._show_news()
+        if pressed and self._asked:
+            self._interrupts += pressed
+            self._background.cancel()
+        if done := [asking for asking in self._asked if asking.done()]:
+            self._show_news()  # what came before the replies
+            for asking in done:
+                self._asked.remove(asking)
+                self._close(asking)
+        if self._asked and self._interrupts >= ENOUGH:
+            self._asked.clear()
             self._screen.note("not waiting for the answer any more")
+        if not self._asked:
+            self._interrupts = 0
 
     def _close(self, asking: concurrent.futures.Future[Reply]) -> None:
         reply = asking.result()

@@ -52,14 +52,14 @@ class Person:
         before, _, self._screen = self._screen.partition(wanted)
         return re.sub(r"\x1b\[\?2004[hl]\r?", "", before + wanted)
 
-    def presses_until_prompted(self, key: bytes) -> None:
+    def presses_until_prompted(self, key: bytes) -> str:
         """As people do. A signal that comes after a key, before Python waits for the next one, is
         not noticed until there is one."""
         ready: list[int] = []
         while not ready:
             self.types(key)
             ready, _, _ = select.select([self._keyboard], [], [], 1.0)
-        self.prompted()
+        return self.prompted()
 
     def prompted(self) -> str:
         return self.sees("> ")
@@ -131,14 +131,48 @@ def test_a_failed_turn_is_told(person: Person) -> None:
     assert person.prompted() == "The echo agent failed, as you asked.\n> "
 
 
-def test_what_is_typed_during_a_turn_is_kept_for_the_prompt(person: Person) -> None:
-    person.types(b"slow 0.5 one two\r")
+def test_a_message_that_is_typed_during_a_turn_waits_and_the_answer_goes_on_below(
+    person: Person,
+) -> None:
+    person.types(b"slow 0.7 one two three\r")
+    person.sees("one two three\n")  # what was typed
+    person.sees("one ")
+    person.types(b"fo")
+    assert person.sees("> fo").endswith("\n> fo")
+    person.types(b"ur\r")
+    person.sees("ur\n")
+    assert person.prompted() == "two three\nfour\n> "
+
+
+def test_a_command_reaches_the_turn_that_runs(person: Person) -> None:
+    person.types(b"slow 600 " + b"word " * 2000 + b"\r")
+    person.sees("\n")
+    person.sees("word word ")
+    person.types(b"/stop\r")
+    person.sees("> /stop\n")
+    assert "Stopped." in person.sees("Stopped.")
+    person.prompted()
+    person.types(b"and on\r")
+    person.sees("and on\n")
+    assert person.prompted() == "and on\n> "
+
+
+def test_leaving_during_a_turn_waits_for_what_was_asked(person: Person) -> None:
+    person.types(b"slow 0.3 one two\r")
     person.sees("one two\n")  # what was typed
     person.sees("one ")
-    person.types(b"three\r")
-    assert person.prompted() == "two\n> "
-    person.sees("three\n")
-    assert person.prompted() == "three\n> "
+    person.types(CTRL_D)
+    person.sees("two\n")
+    assert person.process.wait(LIMIT) == 0
+
+
+def test_ctrl_c_clears_a_line_that_is_typed_during_a_turn(person: Person) -> None:
+    person.types(b"slow 0.7 one two three\r")
+    person.sees("one two three\n")  # what was typed
+    person.sees("one ")
+    person.types(b"not this")
+    person.sees("> not this")
+    assert person.presses_until_prompted(CTRL_C).endswith("\ntwo three\n> ")
 
 
 def test_lines_are_remembered_for_the_user_alone(tmp_path: Path) -> None:
