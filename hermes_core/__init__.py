@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         Usage,
         encode,
     )
+    from hermes_core.offline import profile_scope
     from hermes_core.plain import jsonable
     from hermes_core.platforms import Adapter, AdapterContext, Channel, Platform, utf16_length
     from hermes_core.profiles import ProfileScope
@@ -207,6 +208,7 @@ __all__ = [
     "end_leftovers",
     "hookimpl",
     "jsonable",
+    "profile_scope",
     "utf16_length",
 ]
 
@@ -218,6 +220,7 @@ _MODULES = (
     "hermes_core.events",
     "hermes_core.hookspecs",
     "hermes_core.messages",
+    "hermes_core.offline",
     "hermes_core.plain",
     "hermes_core.platforms",
     "hermes_core.profiles",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from datetime import UTC, datetime
@@ -68,7 +67,9 @@ def test(invocation: Invocation, name: str, json: bool) -> None:
     """
     import asyncio
 
-    scope = _scope(invocation)
+    from hermes_core import profile_scope
+
+    scope = profile_scope(invocation.profile)
     target = _named(_targets_in(scope), name)
     if target.refused:
         raise HermesError(f"the target is refused: {target.refused}", where=name)
@@ -145,21 +146,10 @@ def verify(
 # ── what the commands work with ──────────────────────────────────────────────────────────────────
 
 
-def _scope(invocation: Invocation) -> ProfileScope:
-    """The profile in question, as the gateway would have it. Makes nothing."""
-    from hermes_core.startup import prepare
-
-    # What a plugin prints while it is imported is not the answer to the command.
-    with contextlib.redirect_stdout(sys.stderr):
-        plan = prepare(invocation.home, only=invocation.profile)
-    for scope in plan.scopes:
-        if scope.name == invocation.profile:
-            return scope
-    raise HermesError(plan.unserved.get(invocation.profile, "there is no such profile"))
-
-
 def _targets(invocation: Invocation) -> list[Target]:
-    return _targets_in(_scope(invocation))
+    from hermes_core import profile_scope
+
+    return _targets_in(profile_scope(invocation.profile))
 
 
 def _targets_in(scope: ProfileScope) -> list[Target]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
@@ -67,21 +66,9 @@ def check(invocation: Invocation, account: str | None, json: bool) -> None:
 
 def _accounts(invocation: Invocation) -> list[AccountSettings]:
     """The Telegram accounts of the profile. Raises ConfigError."""
-    from hermes_core.cli.installed import load_installed
-    from hermes_core.config import load_profile
-    from hermes_core.profiles import DEFAULT_PROFILE, ProfileSecrets
+    from hermes_core import profile_scope
 
-    profile, home = invocation.profile, invocation.home
-    loaded = load_installed(invocation)
-    environment = os.environ if profile == DEFAULT_PROFILE else None
-    settings = load_profile(
-        home.config_file(profile),
-        profile,
-        platforms={name: owned.value for name, owned in loaded.platforms.items()},
-        agents={name: owned.value for name, owned in loaded.agents.items()},
-        sections={},
-        secrets=ProfileSecrets.load(home.config_dir(profile), profile, environment),
-    )
+    settings = profile_scope(invocation.profile).settings
     return [found for found in settings.accounts if found.platform == "telegram"]
 
 
