@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import peewee as pw
 
-from hermes_core.errors import StoreError, StoreFault
+from hermes_core.errors import HermesError, StoreError, StoreFault
 from hermes_core.pauses import doubling
 from hermes_core.store.database import (
     Durability,
@@ -182,7 +182,7 @@ class Store:
             self._opened += 1
             database.close()
             database = open_writer(self.path, self._durability)
-        except (sqlite3.Error, StoreError) as error:
+        except (sqlite3.Error, HermesError) as error:
             self._refuse(f"{LOG_REMOVED}, and cannot be made again: {error}")
             return database, guard
         log.error("%s; nothing of it was lost", LOG_REMOVED, extra={"path": str(self.path)})
