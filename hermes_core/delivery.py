@@ -323,7 +323,8 @@ class Delivery:
         while (delay := link.budget.delay(chat.chat_id, loop.time())) > 0:
             if not await self._pause(delay):
                 return None
-        return await self._store.persist(lambda tx: outbox.claim(tx, chat))
+        now = self._wall()
+        return await self._store.persist(lambda tx: outbox.claim(tx, chat, now))
 
     async def _pause(self, seconds: float) -> bool:
         """Wait. False, at once, when the gateway stops before that."""
@@ -370,7 +371,7 @@ class Delivery:
                 message_id=ended.message_id,
                 reason=ended.reason,
             )
-            return outbox.claim(tx, sender.chat) if more else None
+            return outbox.claim(tx, sender.chat, now) if more else None
 
         following = await self._store.persist(op)
         self._report(row, ended)

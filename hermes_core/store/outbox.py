@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,7 +12,18 @@ import msgspec
 from hermes_core.messages import Outbound, OutboundAttachment, encode
 from hermes_core.store.database import Tx
 
-_decode = msgspec.json.Decoder(Outbound).decode
+log = logging.getLogger(__name__)
+
+UNREADABLE = "what is stored of it cannot be read"
+_decoder = msgspec.json.Decoder(Outbound)
+
+
+def decode(payload: bytes) -> Outbound | None:
+    """A stored message; None when there is none in it: it was erased, or damaged."""
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 class Chat(NamedTuple):
@@ -35,7 +47,7 @@ class Shown:
     @classmethod
     def of(cls, message_id: str, unsure: bytes | None) -> Shown:
         """From its two columns."""
-        return cls(message_id, None if unsure is None else _decode(unsure))
+        return cls(message_id, None if unsure is None else decode(unsure))
 
     @property
     def columns(self) -> tuple[str, bytes | None]:
@@ -111,8 +123,25 @@ def append(tx: Tx, rows: Sequence[NewRow], *, claim_first: bool) -> Appended | N
     return Appended(chat, highest, claimed)
 
 
-def claim(tx: Tx, chat: Chat) -> Row | None:
-    """Commit the attempt of the oldest open row of a chat; None when there is none."""
+def claim(tx: Tx, chat: Chat, now: float) -> Row | None:
+    """Commit the attempt of the oldest open row of a chat; None when there is none. One that cannot
+    be read has failed: it holds up nothing behind it."""
+    while (row := _oldest(tx, chat)) is not None:
+        if isinstance(row, Row):
+            tx.execute(
+                "UPDATE outbox SET state = 'attempting', attempts = attempts + 1"
+                " WHERE sequence = ?",
+                (row.sequence,),
+            )
+            return row
+        settle(tx, row, "failed", now, reason=UNREADABLE)
+        log.error("a message is not sent (outbox:%d): %s", row, UNREADABLE)
+    return None
+
+
+def _oldest(tx: Tx, chat: Chat) -> Row | int | None:
+    """The oldest open row of a chat as it is once it is claimed; just its sequence when it cannot
+    be read."""
     found = tx.execute(
         "SELECT sequence, payload, session_key, turn_id, attempts, edits, unsure, doubtful,"
         " expires_at FROM outbox WHERE account = ? AND chat_id = ? AND state = 'pending'"
@@ -122,13 +151,12 @@ def claim(tx: Tx, chat: Chat) -> Row | None:
     if found is None:
         return None
     sequence, payload, session_key, turn_id, attempts, edits, unsure, doubtful, expires_at = found
-    tx.execute(
-        "UPDATE outbox SET state = 'attempting', attempts = attempts + 1 WHERE sequence = ?",
-        (sequence,),
-    )
+    message = decode(payload)
+    if message is None:
+        return int(sequence)
     return Row(
         sequence,
-        _decode(payload),
+        message,
         session_key,
         turn_id,
         attempts + 1,
@@ -201,7 +229,8 @@ def files(tx: Tx) -> list[OutboundAttachment]:
     found = tx.execute(
         "SELECT payload FROM outbox WHERE files = 1 AND state <> 'delivered'"
     ).fetchall()
-    return [file for (payload,) in found for file in _decode(payload).attachments]
+    messages = [decode(payload) for (payload,) in found]
+    return [file for message in messages if message for file in message.attachments]
 
 
 def open_chats(tx: Tx, account: str) -> list[tuple[Chat, int]]:

@@ -16,6 +16,7 @@ from hermes_core import (
     ChatCommand,
     CommandCall,
     Outbound,
+    RateLimited,
     Receipt,
     SendFailed,
     SendRejected,
@@ -205,6 +206,37 @@ def test_a_waiting_message_that_cannot_be_read_is_given_up_and_the_next_one_answ
     ]
     found = rows(tmp_path, "SELECT event_id, state, reason FROM inbox WHERE state <> 'done'")
     assert found == [("bad", "dead", "what is stored of it cannot be read")]
+
+
+def test_an_answer_that_cannot_be_read_holds_up_nothing_behind_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        platform.results.append(RateLimited(5))
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            for text in ("one", "two", "three"):
+                await platform.say(text)
+            await until(lambda: not running.profiles["default"].lanes.busy)
+            await store_of(running).write(
+                lambda tx: tx.execute(
+                    "UPDATE outbox SET payload = x'ff', files = 1 WHERE sequence < 3"
+                )
+            )
+            await until(lambda: "three" in platform.texts())
+        async with gateway(tmp_path, platform, ScriptedAgent()):
+            await platform.say("four")
+            await until(lambda: "four" in platform.texts())
+        assert platform.texts() == ["three", "four"]
+
+    with caplog.at_level("ERROR", "hermes_core"):
+        run(scenario(), speed=HASTY)
+    reason = "what is stored of it cannot be read"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"a message is not sent (outbox:{number}): {reason}" for number in (1, 2)
+    ]
+    found = rows(tmp_path, "SELECT state, reason FROM outbox ORDER BY sequence")
+    assert found == [("failed", reason)] * 2 + [("delivered", "")] * 2
 
 
 def test_a_message_that_cannot_be_read_joins_no_other(tmp_path: Path) -> None:

@@ -541,7 +541,8 @@ def test_rows_of_one_chat_are_claimed_one_after_the_other(tmp_path: Path) -> Non
                 row = outbox.NewRow(message, "key", None, 1e12)
                 await store_of(running).write(partial(outbox.append, rows=[row], claim_first=False))
             claimed = [
-                await store_of(running).write(lambda tx: outbox.claim(tx, chat)) for _ in range(4)
+                await store_of(running).write(lambda tx: outbox.claim(tx, chat, 0.0))
+                for _ in range(4)
             ]
             assert [row and row.message.text for row in claimed] == ["0", "1", "2", None]
 
