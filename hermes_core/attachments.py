@@ -104,6 +104,16 @@ class Attachments:
             files = files or late
         return msgspec.structs.replace(event, attachments=files)
 
+    def expire(self, before: float) -> int:
+        """Delete the files that were last fetched before a time. How many there were. Blocks."""
+        expired = [path for used, _, path in self._files() if used < before]
+        try:
+            for path in expired:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("a file that is too old was not deleted: %s", error)
+        return len(expired)
+
     async def _all(self, event: Message) -> tuple[Attachment, ...]:
         account = event.address.account_key
         files = [await self._one(account, one) for one in event.attachments[:MAX_FILES]]
@@ -139,18 +149,23 @@ class Attachments:
 
     def _trim(self) -> None:
         """Delete what was used least recently until the quota is kept."""
-        found: list[tuple[float, int, Path]] = []
-        for path in self._directory.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                found.append((status.st_mtime, status.st_size, path))
-        found.sort()
+        found = self._files()
         total = sum(size for _, size, _ in found)
         for _, size, path in found[:-1]:
             if total <= QUOTA:
                 break
             path.unlink(missing_ok=True)
             total -= size
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """Time of the last use, size and path of each file, the oldest first."""
+        found: list[tuple[float, int, Path]] = []
+        with contextlib.suppress(FileNotFoundError):  # no file was ever fetched
+            for path in self._directory.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    status = path.stat()
+                    found.append((status.st_mtime, status.st_size, path))
+        return sorted(found)
 
 
 class _Target:

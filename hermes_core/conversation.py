@@ -84,6 +84,8 @@ def retry(tx: Tx, call: Call) -> Effect:
     )
     if found is None or row is None:
         return Effect("There is nothing to try again.")
+    if not row[0]:
+        return Effect("The last message is not kept any more: send it again.")
     original = decode_inbound(row[0])
     if not isinstance(original, Message):
         return Effect("There is nothing to try again.")

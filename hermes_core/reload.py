@@ -67,6 +67,7 @@ def make_plan(old: ProfileSettings, new: ProfileSettings) -> Plan:
     live = [name for name in gateway if name.removeprefix("gateway.") in _LIVE_GATEWAY]
     apply = [*live]
     apply += [f"sessions.{name}" for name in _changed(old.sessions, new.sessions)]
+    apply += [f"retention.{name}" for name in _changed(old.retention, new.retention)]
     apply += [f"authorization.{name}" for name in _changed(old.authorization, new.authorization)]
     if old.agent.use != new.agent.use:
         apply.append("agent.use")

@@ -102,6 +102,7 @@ def _replay_event(tx: Tx, sequence: int, now: float, done: Done) -> Done:
     state, key, _ = _event(tx, sequence)
     if state != "dead":
         raise HermesError(f"inbox:{sequence} is {_event_words(state)}; only dead ones are replayed")
+    _require_content(tx, "inbox", sequence, f"inbox:{sequence}")
     (event_id,) = tx.execute(
         "SELECT event_id FROM inbox WHERE sequence = ?", (sequence,)
     ).fetchone()
@@ -165,6 +166,7 @@ def _replay_part(tx: Tx, sequence: int, now: float, done: Done) -> Done:
     state, chat, name = _part(tx, sequence)
     if state not in UNDELIVERED:
         raise HermesError(f"{name} is {state}; only what failed is replayed")
+    _require_content(tx, "outbox", sequence, name)
     changed: dict[str, object] = {
         "state": "pending",
         "attempts": 0,
@@ -208,6 +210,19 @@ def _part(tx: Tx, sequence: int) -> tuple[str, outbox.Chat, str]:
 
 
 # ── both ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _require_content(tx: Tx, table: str, sequence: int, name: str) -> None:
+    """Raises HermesError for a row of which retention has left the keys alone."""
+    (size,) = tx.execute(
+        f"SELECT length(payload) FROM {table} WHERE sequence = ?",  # noqa: S608 - our own names
+        (sequence,),
+    ).fetchone()
+    if size == 0:
+        raise HermesError(
+            f"the content of {name} is erased by age, so there is nothing to replay",
+            where="[retention] content",
+        )
 
 
 def _copy(tx: Tx, model: type[pw.Model], sequence: int, changed: Mapping[str, object]) -> int:

@@ -34,6 +34,7 @@ from hermes_core.questions import Questions
 from hermes_core.quotes import Quotes
 from hermes_core.reload import make_plan
 from hermes_core.repair import Change, Done, apply
+from hermes_core.retention import Retention
 from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.spool import Spool
@@ -122,6 +123,7 @@ class ServedProfile:
         self.pairings = PairingBook(self.store, wall)
         self.gate = Gate(hooks, scope, self.pairings)
         attachments = Attachments(scope.state_dir / "attachments", self.accounts.get, self._spawn)
+        self.retention = Retention(self.store, spool, attachments, settings.retention, wall)
         self.intake = Intake(
             scope=scope,
             store=self.store,
@@ -211,6 +213,7 @@ class ServedProfile:
         await self.store.look_again()
         await self.intake.expire_sessions()
         await self.durable.expire()
+        await self.retention.keep_house()
 
     def pause(self) -> None:
         """Begin no turn until `resume`; what comes in waits, and its people are told once."""
@@ -272,6 +275,7 @@ class ServedProfile:
         self.intake.policy = self._intake_policy()
         self.admission.policy = _session_policy(self.settings)
         self.turns.limits = _limits(self.settings)
+        self.retention.policy = self.settings.retention
 
     async def facts(self) -> dict[str, object]:
         """Facts for `hermes status`. They come soon, whatever the database is busy with."""

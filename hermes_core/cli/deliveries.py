@@ -114,7 +114,7 @@ def _one(invocation: Invocation, wanted: str) -> Delivery:
 
 
 def _candidate(delivery: Delivery) -> str:
-    said = excerpt(delivery.parts[0].text)
+    said = excerpt(delivery.parts[0].text, erased=delivery.parts[0].erased)
     where = f"{delivery.account}, chat {delivery.chat_id}"
     return f"{delivery.id}  {when(delivery.created_at)}  {delivery.outcome} on {where}: {said}"
 
@@ -138,7 +138,7 @@ def _human_list(rows: list[dict[str, Any]]) -> None:
                 when(row["created_at"]),
                 row["account"],
                 row["chat_id"],
-                excerpt(row["parts"][0]["text"]),
+                excerpt(row["parts"][0]["text"], erased=row["parts"][0]["erased"]),
             )
             for row in rows
         ],
@@ -168,6 +168,8 @@ def _human_show(row: dict[str, Any]) -> None:
             for part in row["parts"]
         ],
     )
+    if any(part["erased"] for part in row["parts"]):
+        click.echo("its content is erased by age")
     if row["undelivered"]:
         click.echo("not delivered:")
         for line in row["undelivered"].splitlines():

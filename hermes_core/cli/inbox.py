@@ -88,7 +88,8 @@ def _one(invocation: Invocation, wanted: str) -> Event:
 def _candidate(event: Event) -> str:
     where = f"{event.account}, chat {event.chat_id}"
     name = f"inbox:{event.sequence}"
-    return f"{name}  {when(event.received_at)}  {event.state} on {where}: {excerpt(event.text)}"
+    said = excerpt(event.text, erased=event.erased)
+    return f"{name}  {when(event.received_at)}  {event.state} on {where}: {said}"
 
 
 def _state(row: Event, *, idle: bool) -> str:
@@ -114,7 +115,7 @@ def _human_list(rows: list[Event], idle: bool) -> None:
                 row.chat_id,
                 row.sender_id,
                 row.reason or "-",
-                excerpt(row.text),
+                excerpt(row.text, erased=row.erased),
             )
             for row in rows
         ],

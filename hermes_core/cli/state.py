@@ -99,7 +99,9 @@ def when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def excerpt(text: str) -> str:
-    """How a text begins, on one line."""
+def excerpt(text: str, *, erased: bool = False) -> str:
+    """How a text begins, on one line; a word in its place when it was `erased` by age."""
+    if erased:
+        return "(erased)"
     line = one_line(" ".join(text.split()))
     return line if len(line) <= _EXCERPT else f"{line[: _EXCERPT - 1]}…"

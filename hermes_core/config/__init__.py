@@ -58,6 +58,9 @@ if TYPE_CHECKING:
         ProfileSettings as ProfileSettings,
     )
     from hermes_core.config.sections import (
+        RetentionSettings as RetentionSettings,
+    )
+    from hermes_core.config.sections import (
         SessionSettings as SessionSettings,
     )
 
@@ -66,7 +69,7 @@ _HOMES = {
     "load": "Checked Declarations SectionType check_profile load_profile plugin_settings"
     " user_config_ignored",
     "sections": "AccountSettings AgentSettings AuthorizationSettings GatewaySettings"
-    " PluginSettings ProfileSettings SessionSettings",
+    " PluginSettings ProfileSettings RetentionSettings SessionSettings",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -19,7 +19,7 @@ def effective(settings: ProfileSettings, document: Document) -> dict[str, Any]:
     plain = _Plain(document)
     tables: dict[str, Any] = {
         name: plain(getattr(settings, name), (name,))
-        for name in ("gateway", "sessions", "authorization", "plugins")
+        for name in ("gateway", "sessions", "retention", "authorization", "plugins")
     }
     tables["agent"] = {"use": settings.agent.use} | {
         name: plain(table, ("agent", name)) for name, table in settings.agent.tables.items()

@@ -19,6 +19,7 @@ from hermes_core.config.sections import (
     GatewaySettings,
     PluginSettings,
     ProfileSettings,
+    RetentionSettings,
     SessionSettings,
 )
 from hermes_core.errors import ConfigError, Fault
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 SectionType: TypeAlias = type[Settings] | TableArray
-CORE_TABLES = ("gateway", "agent", "sessions", "authorization", "plugins", "platforms")
+CORE_TABLES = frozenset(
+    ("gateway", "agent", "sessions", "retention", "authorization", "plugins", "platforms")
+)
 
 
 IGNORE_VARIABLE = "HERMES_IGNORE_USER_CONFIG"
@@ -134,6 +137,7 @@ class _Reader:
             gateway=self._gateway(),
             agent=self._agent(),
             sessions=self._core(SessionSettings, "sessions"),
+            retention=self._core(RetentionSettings, "retention"),
             authorization=self._core(AuthorizationSettings, "authorization"),
             plugins=self._core(PluginSettings, "plugins"),
             accounts=AccountReader(self.converter, self.declared.platforms).read(

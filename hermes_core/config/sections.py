@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from hermes_core.settings import Duration, PositiveDuration, Settings
+from hermes_core.settings import Bounds, Duration, PositiveDuration, Settings
 
 Progress = Literal["none", "typing", "status", "full"]
 Busy = Literal["queue", "coalesce", "interrupt", "steer"]
@@ -51,6 +51,29 @@ class SessionSettings(Settings):
     reset: Reset = "none"
     reset_idle: PositiveDuration = Duration(86400)
     reset_hour: Annotated[int, Meta(ge=0, le=23)] = 4
+
+
+DAY = 86400.0
+REDELIVERY = 7 * DAY
+"""Seconds for which a network may offer an event again: the longest that we know of are the seven
+days of WhatsApp's webhooks. Telegram keeps updates for one."""
+
+
+class RetentionSettings(Settings):
+    """``[retention]``: how long what is over is kept. What waits or runs is kept anyhow.
+
+    After `content` texts are erased, after `keys` the ids as well, by which a repeat is recognised.
+    `transcript` is for sessions that ended; without it they are kept.
+    """
+
+    content: Annotated[Duration, Bounds(minimum=DAY)] = Duration(30 * DAY)
+    keys: Annotated[Duration, Bounds(minimum=REDELIVERY)] = Duration(90 * DAY)
+    transcript: Annotated[Duration, Bounds(minimum=DAY)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.keys < self.content:
+            content, keys = Duration.text(self.content), Duration.text(self.keys)
+            raise ValueError(f'keys ("{keys}") cannot be shorter than content ("{content}")')
 
 
 class AuthorizationSettings(Settings):
@@ -163,6 +186,7 @@ class ProfileSettings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     agent: AgentSettings = field(default_factory=AgentSettings)
     sessions: SessionSettings = field(default_factory=SessionSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     authorization: AuthorizationSettings = field(default_factory=AuthorizationSettings)
     plugins: PluginSettings = field(default_factory=PluginSettings)
     accounts: tuple[AccountSettings, ...] = ()

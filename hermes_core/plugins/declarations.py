@@ -30,7 +30,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """No dot, colon or percent sign: session keys and setting names are made of these names."""
 _SECTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}(\.[A-Za-z][A-Za-z0-9_-]{0,63})?")
 _SCHEMA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-CORE_TABLES = ("gateway", "agent", "sessions", "authorization", "plugins", "platforms")
+CORE_TABLES = frozenset(
+    ("gateway", "agent", "sessions", "retention", "authorization", "plugins", "platforms")
+)
 _CORE_SCHEMAS = frozenset(
     ("generation", "session", "message", "turn", "inbox", "outbox", "denied")
 ) | {"kv", "event", "pairing", "pause", "schema", "sqlite"}

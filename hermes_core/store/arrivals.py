@@ -16,7 +16,8 @@ OPEN = ("waiting", "running")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the inbox. `text` is "" for what says nothing, or once retention erased it."""
+    """An event of the inbox. `text` is "" for what says nothing, and for what is `erased` by
+    age."""
 
     sequence: int
     account: str
@@ -33,6 +34,7 @@ class Event:
     received_at: float
     ended_at: float | None
     text: str
+    erased: bool
 
 
 def latest(database: pw.SqliteDatabase, states: Sequence[str], limit: int) -> list[Event]:
@@ -56,7 +58,7 @@ def find(database: pw.SqliteDatabase, wanted: str) -> list[Event]:
 
 
 def said(payload: bytes) -> str:
-    """What the event in a row says; "" when it says nothing, or once retention has erased it."""
+    """What the event in a row says; "" when it says nothing, or its content is erased."""
     event = decode_inbound(bytes(payload))
     if event is None or isinstance(event, Deleted):
         return ""
@@ -82,4 +84,5 @@ def _event(row: Any) -> Event:
         received_at=row.received_at,
         ended_at=row.ended_at,
         text=said(row.payload),
+        erased=not row.payload,
     )

@@ -131,7 +131,20 @@ def _prepare(connection: Tx, path: Path, durability: Durability) -> None:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {durability.upper()}")
+    connection.execute("PRAGMA secure_delete = ON")  # what is erased is overwritten
     migrate(connection, path)
+
+
+def empty_log(connection: Tx) -> None:
+    """Bring the write-ahead log into the file and cut it to nothing, outside of a transaction.
+
+    Somebody who reads an older state keeps it as it is. Raises sqlite3.Error.
+    """
+    connection.execute("PRAGMA busy_timeout = 0")  # do not wait for a reader
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
 
 def require_ours(path: Path) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import peewee as pw
 
 from hermes_core.messages import Outbound
 from hermes_core.store.models import Outbox
+from hermes_core.store.outbox import decode
 
 Outcome = Literal[
     "sent",
@@ -30,13 +30,11 @@ UNDELIVERED = ("failed", "expired", "unknown")
 REFUSED = "refused by the platform"
 """How the reason of a part begins that the platform refused (see `attempts`)."""
 
-_decode = msgspec.json.Decoder(Outbound).decode
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message to the platform. `text` is "" once retention has erased it; `number` counts
-    from 1."""
+    """One message to the platform. `text` is "" when it is `erased` by age; `number` counts from
+    1."""
 
     sequence: int
     id: str
@@ -47,6 +45,7 @@ class Part:
     message_id: str
     reason: str
     text: str
+    erased: bool
     created_at: float
     expires_at: float
     ended_at: float | None
@@ -138,11 +137,8 @@ def grouped(rows: Iterable[Any]) -> list[Delivery]:
 
 
 def message_of(row: Any) -> Outbound | None:
-    """What a row of the outbox says; None once retention has erased it."""
-    try:
-        return _decode(bytes(row.payload))
-    except msgspec.MsgspecError:
-        return None
+    """What a row of the outbox says; None when that is erased by age, or damaged."""
+    return decode(bytes(row.payload))
 
 
 _KEY = (Outbox.account, Outbox.chat_id, Outbox.session_key, Outbox.turn_id, Outbox.created_at)
@@ -160,8 +156,11 @@ def _key(delivery: Delivery) -> tuple[object, ...]:
 
 def _delivery(rows: list[Any]) -> Delivery:
     messages = [message_of(row) for row in rows]
-    pairs = zip(rows, messages, strict=True)
-    parts = sorted((_part(row, said) for row, said in pairs), key=lambda part: part.number)
+    found = [
+        _part(row, said, place, len(rows))
+        for place, (row, said) in enumerate(zip(rows, messages, strict=True), start=1)
+    ]
+    parts = sorted(found, key=lambda part: part.number)
     first = rows[0]
     known = next((said for said in messages if said is not None), None)
     return Delivery(
@@ -176,17 +175,19 @@ def _delivery(rows: list[Any]) -> Delivery:
     )
 
 
-def _part(row: Any, said: Outbound | None) -> Part:
+def _part(row: Any, said: Outbound | None, place: int, rows: int) -> Part:
+    """What is erased has the number of its place among the rows that are there."""
     return Part(
         sequence=row.sequence,
         id=row.id,
-        number=1 if said is None else said.part,
-        parts=1 if said is None else said.parts,
+        number=place if said is None else said.part,
+        parts=rows if said is None else said.parts,
         state=row.state,
         attempts=row.attempts,
         message_id=row.message_id,
         reason=row.reason,
         text="" if said is None else said.text,
+        erased=not row.payload,
         created_at=row.created_at,
         expires_at=row.expires_at,
         ended_at=row.ended_at,

@@ -55,8 +55,8 @@ def insert(tx: Tx, arrival: Arrival) -> Stored:
         return Stored("duplicate", found) if found else Stored("full", 0)
     cursor = tx.execute(
         "INSERT INTO inbox (account, chat_id, event_id, message_id, sender_id, type, session_key,"
-        " generation, payload, state, reason, received_at) VALUES (?, ?, ?, ?, ?, ?, ?,"
-        " COALESCE((SELECT generation FROM generation WHERE session_key = ?), 0), ?, ?, ?, ?)"
+        " generation, payload, state, reason, received_at, ended_at) VALUES (?, ?, ?, ?, ?, ?, ?,"
+        " COALESCE((SELECT generation FROM generation WHERE session_key = ?), 0), ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             arrival.account,
@@ -71,6 +71,7 @@ def insert(tx: Tx, arrival: Arrival) -> Stored:
             "done" if arrival.ended else "waiting",
             arrival.ended,
             arrival.received_at,
+            arrival.received_at if arrival.ended else None,
         ),
     )
     if cursor.rowcount == 1 and cursor.lastrowid is not None:

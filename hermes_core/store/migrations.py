@@ -26,18 +26,23 @@ STEPS: tuple[tuple[str, ...], ...] = (
             ended_at REAL, end_reason TEXT NOT NULL DEFAULT '',
             UNIQUE (session_key, generation))""",
         "CREATE INDEX session_open ON session (active_at) WHERE ended_at IS NULL",
+        "CREATE INDEX session_ended ON session (ended_at) WHERE ended_at IS NOT NULL",
         """CREATE TABLE message (
             id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL,
             turn_id TEXT NOT NULL, role TEXT NOT NULL, hidden INTEGER NOT NULL DEFAULT 0, sender_id
             TEXT NOT NULL DEFAULT '', sender_name TEXT NOT NULL DEFAULT '', text TEXT NOT NULL,
             created_at REAL NOT NULL)""",
         "CREATE INDEX message_session ON message (session_id, id)",
+        "CREATE INDEX message_hidden ON message (created_at) WHERE hidden = 1",
         """CREATE TABLE turn (
             id TEXT NOT NULL PRIMARY KEY, session_id TEXT NOT NULL, session_key TEXT NOT NULL,
             generation INTEGER NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL,
             preview TEXT NOT NULL DEFAULT '', unsure BLOB, state TEXT NOT NULL,
             reason TEXT NOT NULL DEFAULT '', started_at REAL NOT NULL, ended_at REAL)""",
         "CREATE INDEX turn_running ON turn (session_key) WHERE state = 'running'",
+        "CREATE INDEX turn_ended ON turn (ended_at) WHERE ended_at IS NOT NULL",
+        """CREATE INDEX turn_content ON turn (ended_at)
+            WHERE ended_at IS NOT NULL AND unsure IS NOT NULL""",
         """CREATE TABLE inbox (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, account TEXT NOT NULL,
             chat_id TEXT NOT NULL, event_id TEXT NOT NULL, message_id TEXT NOT NULL DEFAULT '',
@@ -49,6 +54,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
             UNIQUE (account, chat_id, event_id))""",
         "CREATE INDEX inbox_waiting ON inbox (session_key, sequence) WHERE state = 'waiting'",
         "CREATE INDEX inbox_running ON inbox (turn_id) WHERE state = 'running'",
+        """CREATE INDEX inbox_content ON inbox (ended_at)
+            WHERE ended_at IS NOT NULL AND length(payload) > 0""",
+        """CREATE INDEX inbox_erased ON inbox (ended_at)
+            WHERE ended_at IS NOT NULL AND length(payload) = 0""",
         """CREATE TABLE outbox (
             sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL,
             account TEXT NOT NULL, chat_id TEXT NOT NULL, session_key TEXT NOT NULL, turn_id TEXT,
@@ -60,6 +69,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX outbox_open ON outbox (account, chat_id, sequence)
             WHERE state IN ('pending', 'attempting')""",
         "CREATE INDEX outbox_files ON outbox (sequence) WHERE files = 1",
+        """CREATE INDEX outbox_content ON outbox (ended_at)
+            WHERE ended_at IS NOT NULL AND length(payload) > 0""",
+        """CREATE INDEX outbox_erased ON outbox (ended_at)
+            WHERE ended_at IS NOT NULL AND length(payload) = 0""",
         """CREATE TABLE pause (
             account TEXT NOT NULL, chat_id TEXT NOT NULL, seconds REAL NOT NULL,
             until REAL NOT NULL, PRIMARY KEY (account, chat_id))""",

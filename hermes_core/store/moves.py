@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from hermes_core.messages import Address, Outbound, decode_inbound, encode
+from hermes_core.messages import Address, decode_inbound, encode
 from hermes_core.store import sessions
 from hermes_core.store.database import Tx
-from hermes_core.store.outbox import Chat
+from hermes_core.store.outbox import Chat, decode
 from hermes_core.store.sessions import EndedSession
-
-_outbound = msgspec.json.Decoder(Outbound).decode
 
 JOINED = "joined by the session of the chat that moved here"
 LEFT = "joined the session of the chat that it moved to"
@@ -124,9 +122,8 @@ def _readdress_messages(tx: Tx, chat: Chat, new: str) -> None:
         chat,
     ).fetchall()
     for sequence, payload in rows:
-        try:
-            message = _outbound(payload)
-        except msgspec.MsgspecError:  # retention has erased it
+        message = decode(payload)
+        if message is None:
             continue
         address = msgspec.structs.replace(message.address, chat_id=new)
         message = msgspec.structs.replace(message, address=address, reply_to=None)

@@ -20,6 +20,7 @@ from hermes_core.store.database import (
     Tx,
     cannot_use,
     connection_of,
+    empty_log,
     open_reader,
     open_writer,
 )
@@ -61,6 +62,7 @@ class Store:
         self._opened = 0
         self._episode = Episode(path)
         self._refused = ""
+        self._emptying = False
 
     @property
     def trouble(self) -> str:
@@ -126,6 +128,14 @@ class Store:
         if self._episode.reason:
             await self.write(lambda _: None)
 
+    async def empty_log(self) -> None:
+        """Let nothing stay in the write-ahead log: what was erased is in the older part of it.
+
+        A reader that is in the way puts it off. Raises StoreError.
+        """
+        self._emptying = True
+        await self.write(lambda _: None)
+
     async def read(self, query: Callable[[pw.SqliteDatabase], T]) -> T:
         """Run a read in a reader thread, against what is committed. Raises StoreError and
         StoreFault."""
@@ -163,6 +173,7 @@ class Store:
             try:
                 database, guard = self._heal(database, guard)
                 self._commit(connection_of(database), guard, batch)
+                self._empty_log(connection_of(database))
             except (sqlite3.Error, pw.PeeweeException) as error:
                 fail_batch(batch, self._cannot(error))
             self._on_loop(complete_batch, batch)
@@ -203,6 +214,15 @@ class Store:
             commit_batch(connection, batch, self._cannot)
             if self._episode.reason and has_room(connection):
                 self._episode.end()
+
+    def _empty_log(self, connection: Tx) -> None:
+        if not self._emptying or self._refused:
+            return
+        self._emptying = False
+        try:
+            empty_log(connection)
+        except sqlite3.Error as error:  # nothing is lost: the next commits find out what is wrong
+            log.warning("the write-ahead log was not emptied: %s", error)
 
     def _cannot(self, error: Exception) -> StoreError | StoreFault:
         """What a write failed by, for whoever asked for it; said in the log unless it blames the

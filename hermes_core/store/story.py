@@ -21,6 +21,7 @@ Kind = Literal["event", "turn", "session", "delivery"]
 
 INBOX = "inbox:"
 """What marks a number as a sequence of the inbox; platforms use numbers as well."""
+ERASED = " (its content is erased by age)"
 MAX_CANDIDATES = 20
 MAX_TURNS = 50
 """Turns of a session that its story tells, the latest ones."""
@@ -339,6 +340,7 @@ def _in_order(steps: list[Step]) -> tuple[Step, ...]:
 
 def _arrival(row: Any) -> Step:
     who = f"{row.type} {row.event_id} from {row.sender_id} on {row.account}, chat {row.chat_id}"
+    who += "" if row.payload else ERASED
     return Step(row.received_at, "received", f"{INBOX}{row.sequence}", who, said(row.payload))
 
 
@@ -346,18 +348,13 @@ def _ends(row: Any, rows: _Rows) -> Iterator[Step]:
     """How an event ended, unless it did with its turn."""
     name = f"{INBOX}{row.sequence}"
     if row.state == "dead":
-        yield Step(_end(row), "dead", name, "is given up", reason=row.reason, end=True)
+        yield Step(row.ended_at, "dead", name, "is given up", reason=row.reason, end=True)
     elif row.state == "done" and not _ended_with(rows.turns.get(row.turn_id), row):
-        yield Step(_end(row), "done", name, "is done", reason=row.reason, end=True)
+        yield Step(row.ended_at, "done", name, "is done", reason=row.reason, end=True)
 
 
 def _ended_with(turn: Any | None, row: Any) -> bool:
     return turn is not None and row.reason == (turn.reason or turn.state)
-
-
-def _end(row: Any) -> float:
-    """When an event ended: a row that is stored as done ended with its arrival."""
-    return float(row.received_at if row.ended_at is None else row.ended_at)
 
 
 def _of_turn(row: Any) -> Iterator[Step]:
@@ -374,7 +371,7 @@ def _of_part(row: Any) -> Iterator[Step]:
     if message is not None and message.parts > 1:
         what += f", part {message.part} of {message.parts},"
     text = "" if message is None else message.text
-    where = f"to {row.account}, chat {row.chat_id}"
+    where = f"to {row.account}, chat {row.chat_id}" + ("" if row.payload else ERASED)
     yield Step(row.created_at, "outbox", row.id, f"{what} {where}", text)
     if row.state in deliveries.OPEN or row.ended_at is None:
         return

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import SendRejected
+from hermes_core.store import erasing
 from hermes_core.supervision.lock import HomeLock
 from hermes_core.testing import OK, ScriptedAgent, ScriptedPlatform, gateway
 from tests.cli.rows import Rows, rows_in, run
@@ -194,3 +195,22 @@ def test_offline_changes_are_taken_up_by_the_next_gateway(
             return await platform.next_text()
 
     assert run(play()) == "[delayed] late news"
+
+
+def test_what_is_erased_by_age_is_shown_and_not_replayed(rows: Rows, hermes: Hermes) -> None:
+    first, second = answered(rows, "one ", "two", event="e1")
+    rows.settle(first, "delivered")
+    rows.settle(second, "failed")
+    rows.write(lambda tx: erasing.erase_outbox(tx, 1000.0))
+    (row,) = listed(hermes, "--failed")
+    assert [(part["number"], part["parts"], part["erased"]) for part in row["parts"]] == [
+        (1, 2, True),
+        (2, 2, True),
+    ]
+    assert "(erased)" in hermes("deliveries", "list").stdout
+    assert "its content is erased by age" in hermes("deliveries", "show", first).stdout
+    refused = hermes("deliveries", "replay", first)
+    assert refused.returncode == 1
+    assert f"the content of {second} is erased by age" in refused.stderr
+    assert listed(hermes, "--failed") == [row]
+    assert hermes("deliveries", "discard", first).returncode == 0

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hermes_core.errors import SendRejected
+from hermes_core.store import erasing
 from hermes_core.testing import OK, ScriptedAgent, ScriptedPlatform, gateway
 from tests.cli.rows import Rows, rows_in, run
 
@@ -178,3 +179,22 @@ def test_beside_a_running_gateway(tmp_path: Path, hermes: Hermes) -> None:
     assert command["outcome"] == "refused by the platform"
     assert "command sessions" in [step["reason"] for step in command["steps"]]
     assert sent["steps"] == answered["steps"]
+
+
+def test_a_story_whose_content_is_erased_says_so(rows: Rows, hermes: Hermes) -> None:
+    sequence = rows.arrive("hello", event="e1")
+    taken = rows.take()
+    first, second = rows.answer(taken, "one ", "two")
+    rows.settle(first, "delivered", message="m7")
+    rows.settle(second, "failed", reason="refused by the platform: blocked")
+    before = whats(story(hermes, "e1"))
+    rows.write(lambda tx: erasing.erase_inbox(tx, 1000.0))
+    rows.write(lambda tx: erasing.erase_outbox(tx, 1000.0))
+    for wanted in (f"inbox:{sequence}", "e1", taken.turn_id, first, "m7"):
+        told = story(hermes, wanted)
+        assert whats(told) == before
+        assert told["outcome"] == "answered, partly sent"
+        assert {step["said"] for step in told["steps"]} == {""}
+    text = hermes("explain", "e1").stdout
+    assert "message e1 from u1 on demo, chat c1 (its content is erased by age)" in text
+    assert text.count("erased by age") == 3

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hermes_core.store import turns
+from hermes_core.store import erasing, turns
 from hermes_core.supervision.lock import HomeLock
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
 from tests.cli.rows import Rows, rows_in, run
@@ -165,3 +165,16 @@ def test_a_running_gateway_forgets_what_is_discarded(tmp_path: Path, hermes: Her
 
     assert run(play()) == ["wait", "keep me"]
     assert listed(hermes, "--waiting") == []
+
+
+def test_what_is_erased_by_age_is_listed_and_not_replayed(rows: Rows, hermes: Hermes) -> None:
+    dead = rows.dead(event="e1", text="the last straw")
+    rows.write(lambda tx: erasing.erase_inbox(tx, 1000.0))
+    (row,) = listed(hermes, "--dead")
+    assert (row["sequence"], row["text"], row["erased"]) == (dead, "", True)
+    assert "(erased)" in hermes("inbox", "list").stdout
+    refused = hermes("inbox", "replay", "e1")
+    assert refused.returncode == 1
+    assert f"the content of inbox:{dead} is erased by age" in refused.stderr
+    assert listed(hermes, "--dead") == [row]
+    assert hermes("inbox", "discard", "e1").returncode == 0

@@ -15,6 +15,7 @@ from hermes_core.config import (
     GatewaySettings,
     PluginSettings,
     ProfileSettings,
+    RetentionSettings,
     SessionSettings,
 )
 from hermes_core.config.sections import AccountKeys, AgentChoice, GroupKeys
@@ -85,6 +86,7 @@ def test_secrets_are_never_shown(sample: ProfileSettings) -> None:
 SECTIONS: dict[str, type[Settings]] = {
     "[gateway]": GatewaySettings,
     "[sessions]": SessionSettings,
+    "[retention]": RetentionSettings,
     "[agent]": AgentChoice,
     "[platforms.NAME]": AccountKeys,
     "[platforms.NAME.groups.ID]": GroupKeys,

@@ -31,6 +31,9 @@ LINE = '[platforms.line]\ntoken = "env:LINE_TOKEN"\nallowed_users = ["1"]\n'
         '[gateway]\nshutdown_grace = "99999999999999999999d"',
         '[gateway]\nshutdown_grace = "٣s"',
         '[sessions]\ninactivity = "0s"',
+        '[retention]\ncontent = "23h"',
+        '[retention]\nkeys = "6d"',
+        '[retention]\ntranscript = "0s"',
         "[sessions]\nmax_waiting = true",
         "[sessions]\nmax_waiting = 0",
         "[sessions]\nmax_waiting = -5",
@@ -51,6 +54,12 @@ def test_numbers_that_timers_cannot_use(refused: Refused, text: str) -> None:
     assert fault.expected
     assert fault.found
     assert fault.line == text.count("\n") + 1
+
+
+def test_keys_are_kept_as_long_as_content(load: Load, refused: Refused) -> None:
+    (fault,) = refused('[retention]\ncontent = "120d"').faults
+    assert str(fault).endswith('keys ("90d") cannot be shorter than content ("120d")')
+    assert load('[retention]\ncontent = "7d"\nkeys = "7d"').retention.transcript is None
 
 
 @pytest.mark.case("CF-10")
