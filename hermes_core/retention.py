@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from hermes_core.store import erasing
+from hermes_core.store import erasing, search
 from hermes_core.threads import in_thread
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ STEP = 60.0
 ROUNDS = 250
 """Transactions of one kind in a round: 50,000 rows, which take the writer about a second."""
 
+_HIDDEN = "lines that were taken back"
+_SESSIONS = "sessions and their lines"
 _CONTENT: tuple[tuple[str, Step], ...] = (
     ("content of events", erasing.erase_inbox),
     ("content of messages", erasing.erase_outbox),
     ("content of turns", erasing.erase_turns),
-    ("lines that were taken back", erasing.delete_hidden),
+    (_HIDDEN, erasing.delete_hidden),
     ("durable events", erasing.delete_events),
 )
 _KEYS: tuple[tuple[str, Step], ...] = (
@@ -79,6 +81,8 @@ class Retention:
         for name, step, before in self._steps(now):
             done[name] = await self._repeat(step, before)
         done["files"] = await in_thread(self._attachments.expire, now - self.policy.content)
+        if done[_HIDDEN] or done[_SESSIONS]:
+            await search.purge_all(self._store)
         if +done:
             await self._store.empty_log()
             log.info("erased by age: %s", ", ".join(f"{name} {done[name]}" for name in +done))
@@ -101,7 +105,7 @@ class Retention:
         for name, step in _KEYS:
             yield name, step, now - self.policy.keys
         if self.policy.transcript is not None:
-            yield "sessions and their lines", erasing.delete_sessions, now - self.policy.transcript
+            yield _SESSIONS, erasing.delete_sessions, now - self.policy.transcript
 
     def _is_due(self) -> bool:
         """Whether the clock has gone on evenly since the last round, or since it was first looked

@@ -38,7 +38,7 @@ from hermes_core.retention import Retention
 from hermes_core.service_runner import Services
 from hermes_core.sessions import SessionPolicy, idle_limit
 from hermes_core.spool import Spool
-from hermes_core.store import Store, inbox, moves, turns
+from hermes_core.store import Store, inbox, moves, search, turns
 from hermes_core.store.database import connection_of
 from hermes_core.store.outbox import Chat
 from hermes_core.turns import Turns
@@ -213,6 +213,7 @@ class ServedProfile:
         await self.store.look_again()
         await self.intake.expire_sessions()
         await self.durable.expire()
+        await search.catch_up(self.store)
         await self.retention.keep_house()
 
     def pause(self) -> None:

@@ -15,10 +15,12 @@ from hermes_core.errors import HermesError
 if TYPE_CHECKING:
     import peewee as pw
 
+    from hermes_core.store.search import Hit
+
 
 @click.group(cls=Section)
 def sessions() -> None:
-    """List sessions and show what was said in them."""
+    """List sessions, show what was said in them, and find it."""
 
 
 @sessions.command("list")
@@ -45,6 +47,26 @@ def show(invocation: Invocation, session: str, json: bool) -> None:
     with reading(invocation) as database:
         found = _show(database, session)
     emit(found, json, _human_show)
+
+
+@sessions.command()
+@click.argument("words", metavar="WORDS...", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True)
+@json_option
+@click.pass_obj
+def search(invocation: Invocation, words: tuple[str, ...], limit: int, json: bool) -> None:
+    """Find what was said: the latest lines with all WORDS, the latest first.
+
+    Capitals and accents make no difference. A quoted phrase is found as it is; with a * at its end,
+    a word is the beginning of one. What was taken back is not found.
+    """
+    from hermes_core.store.search import search as find
+
+    found: list[Hit] = []
+    if exists(invocation):
+        with reading(invocation) as database:
+            found = find(database, words, limit)
+    emit(found, json, _human_hits)
 
 
 def _list(database: pw.SqliteDatabase) -> list[dict[str, Any]]:
@@ -118,6 +140,24 @@ def _human_list(rows: list[dict[str, Any]]) -> None:
         [
             (row["id"], row["messages"], row["waiting"], when(row["active_at"]), row["key"])
             for row in rows
+        ],
+    )
+
+
+def _human_hits(hits: list[Hit]) -> None:
+    if not hits:
+        click.echo("Nothing that was said has these words.")
+        return
+    table(
+        ("SESSION", "SAID", "BY", "TEXT"),
+        [
+            (
+                hit.session_id,
+                when(hit.created_at),
+                "agent" if hit.role == "assistant" else hit.sender,
+                " ".join(hit.snippet.split()),
+            )
+            for hit in hits
         ],
     )
 

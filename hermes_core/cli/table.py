@@ -24,7 +24,7 @@ COMMANDS: dict[str, Entry] = {
     "explain": Entry("explain", "explain", "Tell what became of a message, and why."),
     "inbox": Entry("inbox", "inbox", "Show what waits and what was given up."),
     "deliveries": Entry("deliveries", "deliveries", "Show what was sent; send again what failed."),
-    "sessions": Entry("sessions", "sessions", "List sessions and show what was said."),
+    "sessions": Entry("sessions", "sessions", "Show and find what was said."),
     "profiles": Entry("profiles", "profiles", "List, show, make, copy and delete profiles."),
     "auth": Entry("auth", "auth", "Explain who may speak, and list who was denied."),
     "pairing": Entry("pairing", "pairing", "Let strangers in by the codes they were given."),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hermes_core.messages import OutboundAttachment
-from hermes_core.store import outbox
+from hermes_core.store import outbox, search
 from hermes_core.store.database import Tx
 
 BATCH = 200
@@ -74,11 +74,12 @@ def erase_turns(tx: Tx, before: float) -> Erased:
 
 def delete_hidden(tx: Tx, before: float) -> Erased:
     """Delete the lines that were taken back: no agent remembers them."""
-    return _run(
-        tx,
-        "DELETE FROM message WHERE id IN"
-        " (SELECT id FROM message WHERE hidden = 1 AND created_at < ? LIMIT ?)",
-        before,
+    return Erased(
+        _delete_lines(
+            tx,
+            "SELECT id FROM message WHERE hidden = 1 AND created_at < ? LIMIT ?",
+            (before, BATCH),
+        )
     )
 
 
@@ -148,16 +149,23 @@ def delete_sessions(tx: Tx, before: float) -> Erased:
     ).fetchall()
     left = BATCH
     for (session_id,) in ended:
-        left -= tx.execute(
-            "DELETE FROM message WHERE id IN"
-            " (SELECT id FROM message WHERE session_id = ? ORDER BY id LIMIT ?)",
+        left -= _delete_lines(
+            tx,
+            "SELECT id FROM message WHERE session_id = ? ORDER BY id LIMIT ?",
             (session_id, left),
-        ).rowcount
+        )
         if left == 0:
             break
         tx.execute("DELETE FROM session WHERE id = ?", (session_id,))
         left -= 1
     return Erased(BATCH - left)
+
+
+def _delete_lines(tx: Tx, which: str, values: tuple[object, ...]) -> int:
+    ids = [line for (line,) in tx.execute(which, values).fetchall()]
+    search.forget(tx, ids)
+    tx.executemany("DELETE FROM message WHERE id = ?", [(line,) for line in ids])
+    return len(ids)
 
 
 def _run(tx: Tx, statement: str, *values: object) -> Erased:

@@ -33,7 +33,7 @@ from hermes_core.gateway import Gateway
 from hermes_core.messages import encode
 from hermes_core.retention import PERIOD, STEP, Retention
 from hermes_core.spool import Spool
-from hermes_core.store import Store, Tx, erasing, inbox, open_read_only
+from hermes_core.store import Store, Tx, erasing, inbox, open_read_only, search
 from hermes_core.store.arrivals import said
 from hermes_core.store.database import connection_of, open_writer
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
@@ -326,6 +326,50 @@ def test_new_settings_count_at_once(tmp_path: Path) -> None:
 
     run(main())
     assert contents(tmp_path) == [b""]
+
+
+def test_what_an_ended_session_said_is_not_even_in_the_index(tmp_path: Path) -> None:
+    def is_there() -> bool:
+        return any(b"yxwsecret" in file.read_bytes() for file in tmp_path.glob("state.db*"))
+
+    async def main() -> None:
+        wall, platform = WallClock(), ScriptedPlatform()
+        config = '[retention]\ntranscript = "30d"\n'
+        async with gateway(
+            tmp_path, platform, ScriptedAgent(), config=config, wall=wall
+        ) as running:
+            store = running.profiles["default"].store
+            await platform.say("zyxwsecret")
+            await platform.next_text()
+            await search.catch_up(store)
+            await platform.say("/new")
+            await platform.next_text()
+            await running.profiles["default"].delivery.settled()
+            await platform.say("something else")
+            await platform.next_text()
+            await search.catch_up(store)
+            assert is_there()
+            wall.advance(31 * DAY)
+            await erase(running)
+            assert not is_there()
+
+    run(main())
+
+
+def test_housekeeping_indexes_transcripts(tmp_path: Path) -> None:
+    def indexed(database: pw.SqliteDatabase) -> bool:
+        query = "SELECT 1 FROM sqlite_master WHERE name = 'message_text'"
+        return connection_of(database).execute(query).fetchone() is not None
+
+    async def main() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            while not await running.profiles["default"].store.read(indexed):
+                loop.ahead += 60.0
+                await asyncio.sleep(0)
+
+    loop = Leaping()
+    run_in(loop, main())
 
 
 def test_housekeeping_erases_while_a_gateway_runs(tmp_path: Path) -> None:
