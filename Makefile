@@ -7,7 +7,7 @@ EVERYDAY := . plugins/console plugins/echo
 TYPED := hermes_core $(wildcard tests benchmarks) tools
 # Programs of others that tests talk to. Some need a newer Python than the rest.
 PEERS := plugins/buzz/tests/peers.txt
-PEER_PYTHONS ?= python3.13 python3.12 $(PYTHON)
+PEER_PYTHONS ?= python3.13 python3.12 $(wildcard ~/.pyenv/versions/3.1[23]*/bin/python) $(PYTHON)
 
 .PHONY: demo test lint types prove bench docs clean
 
