@@ -80,11 +80,12 @@ Choice = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 class AskLine(msgspec.Struct, frozen=True, tag="ask"):
     """Let the person choose, and wait up to `limit` seconds. The answer is a line on stdin, which
-    the setting `dialogue` keeps open: a JSON object with `choice`, null when nobody chose."""
+    the setting `dialogue` keeps open: a JSON object with `choice`, null when nobody chose. The
+    question goes when the program ends."""
 
     text: NonEmpty
     choices: Annotated[tuple[Choice, ...], msgspec.Meta(min_length=1, max_length=8)]
-    limit: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 300.0
+    limit: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 300.0
 
 
 _ChatLine: TypeAlias = (
@@ -120,21 +121,23 @@ def _event(line: _ChatLine, cwd: Path) -> AgentEvent:
         case CommentaryLine(text):
             return Commentary(_whole(text))
         case ToolStartLine():
-            return ToolStart(call_id=line.call_id, name=line.name, input=line.input)
+            return ToolStart(call_id=line.call_id, name=_whole(line.name), input=line.input)
         case ToolEndLine():
             output, error = _whole(line.output), _whole(line.error)
-            return ToolEnd(call_id=line.call_id, name=line.name, output=output, error=error)
+            return ToolEnd(call_id=line.call_id, name=_whole(line.name), output=output, error=error)
         case UsageLine():
             return Usage(
-                input_tokens=line.input_tokens, output_tokens=line.output_tokens, model=line.model
+                input_tokens=line.input_tokens,
+                output_tokens=line.output_tokens,
+                model=_whole(line.model),
             )
         case AttachLine():
             path = cwd / line.path
             kind = line.media_type or mimetypes.guess_type(path.name)[0]
             return Attach(
                 path=str(path),
-                name=line.name or path.name,
-                media_type=kind or "application/octet-stream",
+                name=_whole(line.name or path.name),
+                media_type=_whole(kind or "application/octet-stream"),
             )
 
 

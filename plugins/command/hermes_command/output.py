@@ -29,10 +29,11 @@ class Reader(Protocol):
 
 
 class OutputReader:
-    """Takes UTF-8 in; what is none becomes U+FFFD. `place` says in the log which run it is."""
+    """Takes UTF-8 in, with a mark of the byte order or without; what is none becomes U+FFFD.
+    `place` says in the log which run it is."""
 
     def __init__(self, output: Output, cwd: Path, place: Mapping[str, object]) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         self._reader: Reader = (
             PlainText()
             if output == "text"

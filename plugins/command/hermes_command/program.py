@@ -7,7 +7,6 @@ import logging
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Coroutine
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -16,7 +15,7 @@ import msgspec
 from hermes_command.document import turn_document, turn_text
 from hermes_command.events import AskLine
 from hermes_command.output import OutputReader
-from hermes_command.settings import CommandSettings, expand
+from hermes_command.settings import CommandSettings, expand, run_in
 from hermes_command.stderr import ErrorLog
 from hermes_core import AgentError, AgentEvent, ChildTree, Duration, Turn, end_leftovers
 
@@ -46,7 +45,7 @@ async def answer(settings: CommandSettings, turn: Turn) -> AsyncGenerator[AgentE
             while chunk := await run.read(child.stdout):
                 for said in output.feed(chunk):
                     if isinstance(said, AskLine):
-                        await run.ask(said, child.stdin)
+                        await run.ask(said, child)
                     else:
                         yield said
             for said in output.end():
@@ -67,10 +66,7 @@ class _Run:
         self._turn = turn
         self._deadline = asyncio.get_running_loop().time() + settings.timeout
         self._taken = 0
-        if settings.cwd:
-            self.cwd = Path(expand(settings.cwd))
-        else:
-            self.cwd = turn.scope.state_dir / "command"
+        self.cwd = run_in(settings, turn.scope)
 
     async def stdin(self) -> bytes:
         if self._settings.input == "text":
@@ -108,8 +104,9 @@ class _Run:
             )
         return chunk
 
-    async def ask(self, question: AskLine, stdin: asyncio.StreamWriter) -> None:
-        """Let the person choose, and tell the program."""
+    async def ask(self, question: AskLine, child: ChildTree) -> None:
+        """Let the person choose, and tell the program. A program that ends takes its question
+        back."""
         if not self._settings.dialogue:
             raise AgentError(
                 "The agent's program asks something, and cannot hear the answer.",
@@ -118,10 +115,11 @@ class _Run:
             )
         asking = self._turn.ask(question.text, question.choices, limit=question.limit)
         try:
-            choice = await self._in_time(asking)
+            choice = await self._in_time(_unless(child.wait(), asking))
         except ValueError as error:
             raise AgentError(f"The agent's program cannot ask that: {error}.") from error
-        await _feed(stdin, msgspec.json.encode({"choice": choice}) + b"\n", close=False)
+        # Not drained: the line is short, and a program that reads nothing must not hold the run up.
+        child.stdin.write(msgspec.json.encode({"choice": choice}) + b"\n")
 
     async def finish(self, child: ChildTree) -> None:
         """See the program end well. What it left running in the background then is meant to run."""
@@ -195,6 +193,18 @@ class _Helpers:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _unless(end: Coroutine[object, object, object], work: Awaitable[T]) -> T | None:
+    """What `work` comes to; None when `end` came first, and `work` is cancelled."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _feed(stdin: asyncio.StreamWriter, data: bytes, *, close: bool) -> None:

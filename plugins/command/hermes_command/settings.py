@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
 from hermes_core import Duration, Secret, Settings
+
+if TYPE_CHECKING:
+    from hermes_core import ProfileScope
 
 Input: TypeAlias = Literal["json", "text"]
 Output: TypeAlias = Literal["auto", "text", "jsonl"]
@@ -58,6 +61,11 @@ class CommandSettings(Settings):
     def program(self) -> str:
         """The name of the program, for messages."""
         return Path(self.argv[0]).name
+
+
+def run_in(settings: CommandSettings, scope: ProfileScope) -> Path:
+    """The directory that the program runs in."""
+    return Path(expand(settings.cwd)) if settings.cwd else scope.state_dir / "command"
 
 
 def expand(path: str) -> str:

@@ -13,6 +13,7 @@ def verdict(settings: CommandSettings | None, path: str = "/nonexistent") -> tup
     tables: dict[str, object] = {} if settings is None else {"command": settings}
     scope: Any = SimpleNamespace(
         settings=SimpleNamespace(agent=SimpleNamespace(tables=tables)),
+        state_dir=Path("/nonexistent"),
         child_environment=lambda: {"PATH": path},
     )
     checks = doctor_checks(scope)
@@ -31,6 +32,15 @@ def test_a_program_is_looked_for_as_it_would_be_run(tmp_path: Path) -> None:
     assert verdict(by_name, str(tmp_path)) == ("ok", str(program))
     assert verdict(by_name) == ("failed", "'my-agent' is not on the PATH, or cannot be executed")
     assert verdict(CommandSettings(argv=(str(program),))) == ("ok", str(program))
+
+
+def test_a_path_begins_where_the_program_runs(tmp_path: Path) -> None:
+    program = tmp_path / "my-agent"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    settings = CommandSettings(argv=("./my-agent",), cwd=str(tmp_path))
+    assert verdict(settings) == ("ok", str(program))
+    assert verdict(CommandSettings(argv=("./absent",), cwd=str(tmp_path)))[0] == "failed"
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:

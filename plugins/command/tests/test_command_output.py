@@ -56,6 +56,9 @@ class TestPlainText:
         euro = "€".encode()
         assert text(euro[:1], euro[1:2], euro[2:]) == "€"
 
+    def test_a_mark_of_the_byte_order_is_no_part_of_it(self) -> None:
+        assert text("\ufeffhi".encode()) == "hi"
+
     def test_what_is_not_utf_8_is_marked(self) -> None:
         assert text(b"a\xffb", b"\xe2\x82") == "a�b�"
 
@@ -136,6 +139,29 @@ class TestEvents:
     def test_halves_of_characters_are_replaced(self) -> None:
         line = rb'{"type": "text", "text": "\ud83d\ude00 \ud83d"}'
         assert read(line) == [Text("😀 �")]
+
+    def test_names_are_whole_too(self) -> None:
+        lines = [
+            {"type": "tool_start", "call_id": "1", "name": "\ud83d"},
+            {"type": "tool_end", "call_id": "1", "name": "\ud83d"},
+            {"type": "attach", "path": "a", "name": "\ud83d", "media_type": "\ud83d"},
+            {"type": "usage", "model": "\ud83d"},
+        ]
+        assert read("\n".join(map(json.dumps, lines)).encode()) == [
+            ToolStart(call_id="1", name="�"),
+            ToolEnd(call_id="1", name="�"),
+            Attach(path="/there/a", name="�", media_type="�"),
+            Usage(model="�"),
+        ]
+
+    def test_a_mark_of_the_byte_order_does_not_hide_them(self) -> None:
+        line = "\ufeff" + json.dumps({"type": "text", "text": "x"})
+        assert read(line.encode()) == [Text("x")]
+
+    @pytest.mark.parametrize("limit", ["0.01", "NaN", "1e9"])
+    def test_a_question_is_up_for_a_second_at_least(self, limit: str) -> None:
+        line = f'{{"type": "ask", "text": "?", "choices": ["a"], "limit": {limit}}}\n'
+        assert read(line.encode(), b'{"type": "text", "text": "x"}') == [Text("x")]
 
     def test_lines_only_where_lines_are_expected(self) -> None:
         with pytest.raises(AgentError):

@@ -67,11 +67,16 @@ class FakeTurn:
     asked: list[int] = field(default_factory=list)
     questions: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
     choice: str | None = None
+    away: bool = False
+    """Nobody is there to choose."""
 
     async def ask(self, question: str, choices: tuple[str, ...], *, limit: float) -> str | None:
         if len(set(choices)) < len(choices):
             raise ValueError("twice the same")
         self.questions.append((question, choices, limit))
+        if self.away:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)  # nobody chooses before the program was told its turn
         return self.choice
 
     async def history(self, *, max_chars: int = 100_000) -> list[HistoryMessage]:
@@ -194,6 +199,27 @@ class TestAsking:
         line = '{"type": "ask", "text": "Sure?", "choices": ["Yes"]}'
         script = f'echo \'{line}\'; echo \'{{"type": "text", "text": "bye"}}\''
         assert said(turn, sh(script), dialogue=True) == "bye"
+
+    @pytest.mark.parametrize("status", [0, 3])
+    def test_a_program_that_ends_takes_its_question_back(self, turn: FakeTurn, status: int) -> None:
+        turn.away = True
+        line = '{"type": "ask", "text": "Sure?", "choices": ["Yes"]}'
+        text = '{"type": "text", "text": "bye"}'
+        script = f"printf '%s\\n%s\\n' '{line}' '{text}'; exit {status}"
+        if status:
+            assert "exit status 3" in str(fails(turn, sh(script), dialogue=True))
+        else:
+            assert said(turn, sh(script), dialogue=True) == "bye"
+
+    def test_one_that_reads_nothing_cannot_outlast_its_time(self, turn: FakeTurn) -> None:
+        turn.choice = "Yes"
+        message = turn.messages[0]
+        turn.messages = [msgspec.structs.replace(message, text="x" * 1_000_000)]
+        line = '{"type": "ask", "text": "Sure?", "choices": ["Yes"]}'
+        error = fails(
+            turn, sh(f"echo '{line}'; exec sleep 800"), dialogue=True, timeout=Duration(0.5)
+        )
+        assert "did not finish within 500ms" in str(error)
 
     def test_a_dialogue_has_no_plain_text_for_a_beginning(self) -> None:
         with pytest.raises(ValueError, match="dialogue"):
