@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import socket
-import unicodedata
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
@@ -18,15 +17,35 @@ from urllib.parse import urlsplit
 Address = IPv4Address | IPv6Address
 
 SCHEMES = ("https", "http")
-_METADATA = frozenset(
+_METADATA = tuple(
     map(
-        ip_address,
-        ("169.254.169.254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"),
+        ip_network,
+        (
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure
+            "192.0.0.192",  # Oracle
+            "fd00:ec2::/32",  # AWS: metadata, credentials of containers, names, time
+            "fd20:ce::/32",  # Google
+            "fd00:c1::/32",  # Oracle
+            "fd00:42::42",  # Scaleway
+        ),
     )
 )
-"""Where clouds answer with credentials (AWS, Alibaba, Azure, Oracle, AWS on IPv6)."""
-_NEVER = tuple(map(ip_network, ("0.0.0.0/8", "169.254.0.0/16", "fe80::/10", "fec0::/10")))
-_NAT64 = tuple(map(ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+"""Where clouds answer with credentials; most do so at a link-local address."""
+_NEVER = tuple(
+    map(
+        ip_network,
+        (
+            "0.0.0.0/8",
+            "169.254.0.0/16",
+            "fe80::/10",
+            "fec0::/10",
+            "64:ff9b:1::/48",  # translated within a site: where its IPv4 part stands cannot be told
+        ),
+    )
+)
+_NAT64 = ip_network("64:ff9b::/96")
+_HOST = re.compile(r"(?:[a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}")
 _MAX_URL = 2048
 _UNFIT = re.compile(r"[\s\x00-\x1f\x7f]")
 
@@ -69,13 +88,23 @@ def check_url(url: str, *, allow_private: bool) -> Place:
 
 def check_host(host: str, *, allow_private: bool) -> None:
     """Judge a host as it is written. A name passes here and is judged when it is resolved."""
-    plain = unicodedata.normalize("NFKC", host).casefold().rstrip(".")
+    plain = _ascii(host).lower().removesuffix(".")
     if plain == "localhost" or plain.endswith(".localhost"):
         if not allow_private:
             raise BadAddress(_private("localhost"))
         return
     if (literal := literal_address(plain)) is not None:
         check_address(literal, allow_private=allow_private)
+    elif not _HOST.fullmatch(plain):
+        raise BadAddress("the url has no host that can be used")
+
+
+def _ascii(host: str) -> str:
+    """`host` as it goes out: every sign that stands for a digit, a letter or a dot as just that."""
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError as error:
+        raise BadAddress("the url has no host that can be used") from error
 
 
 def literal_address(host: str) -> Address | None:
@@ -95,9 +124,7 @@ def check_address(address: Address, *, allow_private: bool) -> None:
     if isinstance(address, IPv6Address) and address.scope_id is not None:
         raise BadAddress(f"{address} names a network interface")
     for one in (address, *_inside(address)):
-        if one in _METADATA or any(
-            one in network for network in _NEVER if network.version == one.version
-        ):
+        if any(one in network for network in (*_METADATA, *_NEVER)):
             raise BadAddress(f"{address} is a link-local or metadata address")
         if (
             one.is_multicast
@@ -121,7 +148,7 @@ def _inside(address: Address) -> Iterator[Address]:
 
 
 def _is_nat64(address: Address) -> bool:
-    return any(address in network for network in _NAT64 if network.version == address.version)
+    return address in _NAT64
 
 
 def _private(what: str) -> str:

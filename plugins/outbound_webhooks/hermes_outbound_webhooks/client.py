@@ -104,15 +104,19 @@ class Client:
     ) -> None:
         self._target = target
         self._wall = wall
-        self._url = URL(target.settings.url)
+        self._url, self._refused = _understood(
+            target.settings.url, allow_private=target.settings.allow_private
+        )
         proxy = target.settings.proxy
-        self._proxy = URL(proxy) if proxy else None
+        self._proxy: URL | None = None
+        if proxy:
+            self._proxy, refused = _understood(proxy, allow_private=True)
+            self._refused = self._refused or refused
         # Behind a proxy only the proxy's own address is resolved here, and the operator chose it.
         allow_private = target.settings.allow_private or bool(proxy)
         self._resolver = CheckedResolver(allow_private=allow_private, lookup=lookup)
         if tls is None and "https" in (self._url.scheme, self._proxy and self._proxy.scheme):
             tls = ssl.create_default_context()
-        self._refused = _judge(self._url, allow_private=target.settings.allow_private)
         connector = aiohttp.TCPConnector(
             resolver=self._resolver, use_dns_cache=False, limit=0, ssl=tls or True
         )
@@ -160,15 +164,18 @@ class Client:
             return judge(response.status, retry_after, self._wall())
 
 
-def _judge(url: URL, *, allow_private: bool) -> str:
-    """Why nothing is sent to the host as aiohttp understands it, "" for nothing.
+def _understood(url: str, *, allow_private: bool) -> tuple[URL, str]:
+    """The url as aiohttp understands it, and why nothing is sent there, "" for nothing.
 
     aiohttp asks the resolver about names only, so a literal address has to be judged here."""
     try:
-        check_host(url.raw_host or "", allow_private=allow_private)
+        understood = URL(url)
+        check_host(understood.raw_host or "", allow_private=allow_private)
     except BadAddress as error:
-        return str(error)
-    return ""
+        return URL(), str(error)
+    except ValueError:  # a host that no name server could have
+        return URL(), "the url has no host that can be used"
+    return understood, ""
 
 
 async def _discard(response: aiohttp.ClientResponse) -> None:

@@ -53,10 +53,10 @@ def seconds_of(header: str, now: float) -> float:
     """The pause that a `Retry-After` header asks for: seconds or a date; 0 when it says nothing."""
     text = header.strip()
     if text.isascii() and text.isdigit():
-        return min(float(text[:9]), LONGEST_RETRY_AFTER)
+        return min(float(text), LONGEST_RETRY_AFTER)
     try:
         date = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return 0.0
     date = date.replace(tzinfo=date.tzinfo or UTC)
     wait = (date - datetime.fromtimestamp(now, UTC)).total_seconds()

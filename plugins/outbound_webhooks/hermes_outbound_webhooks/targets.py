@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -22,8 +23,12 @@ SECTION = "hooks.outbound"
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e]{0,8192}")
-_OWN = ("host", "content-type", "content-length", "transfer-encoding", "connection", "user-agent")
-_OWN_PREFIXES = ("x-hermes-", "webhook-")
+_OWN = frozenset(
+    "connection content-encoding content-length content-type expect host keep-alive te trailer"
+    " transfer-encoding upgrade user-agent".split()
+)
+"""Headers that say how a request is sent: they are not for settings."""
+_OWN_PREFIXES = ("x-hermes-", "webhook-", "proxy-")
 
 
 class TargetSettings(Settings):
@@ -54,10 +59,18 @@ class TargetSettings(Settings):
             check_url(self.proxy, allow_private=True)
         if self.secret_env and self.secret is not None:
             raise ValueError("has both secret and secret_env; keep one of them")
+        self._check_headers()
+
+    def _check_headers(self) -> None:
+        names = [name.lower() for name in self.headers]
         for name in self.headers:
             own = name.lower() in _OWN or name.lower().startswith(_OWN_PREFIXES)
             if own or not _TOKEN.fullmatch(name):
                 raise ValueError(f"the header {name!r:.60} cannot be set")
+            if names.count(name.lower()) > 1:
+                raise ValueError(f"the header {name!r:.60} is set twice")
+        if "authorization" in names and "@" in urlsplit(self.url).netloc:
+            raise ValueError("has both a header Authorization and a user in the url; keep one")
 
     def _check_events(self) -> None:
         hooks = [hook_of(event) for event in self.events]

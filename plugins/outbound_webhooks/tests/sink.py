@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from email.utils import formatdate
+from urllib.parse import unquote
 
 
 class Sink:
@@ -69,7 +70,7 @@ class Sink:
         if wait.startswith("d"):
             lines.append(f"Retry-After: {formatdate(time.time() + int(wait[1:]), usegmt=True)}")
         elif wait:
-            lines.append(f"Retry-After: {wait}")
+            lines.append(f"Retry-After: {unquote(wait)}")
         if status.startswith("3"):
             lines.append(f"Location: {path.partition('?to=')[2] or path}")
         writer.write("\r\n".join([*lines, "", "" if status in ("204", "304") else "ok"]).encode())

@@ -130,7 +130,17 @@ def test_the_longer_of_both_pauses_counts_and_no_receiver_asks_for_ever() -> Non
     assert retry.pause(1, asked, 0.0) == 2.0
     assert retry.pause(20, asked, 0.0) > 2.0
     assert retry.judge(429, "999999999", 0.0).retry_after == retry.LONGEST_RETRY_AFTER
-    for nonsense in ("", "soon", "-5", "1e9", "Mon, 99 Foo", "\u0663"):
+    assert retry.judge(429, "0000000000006", 0.0).retry_after == 6.0
+    assert retry.judge(429, "9" * 5000, 0.0).retry_after == retry.LONGEST_RETRY_AFTER
+    far = "Fri, 31 Dec 9999 23:59:59 GMT"
+    assert retry.judge(503, far, 0.0).retry_after == retry.LONGEST_RETRY_AFTER
+    big = "9" * 20
+    for nonsense in (
+        *("", "soon", "-5", "1e9", "nan", "Mon, 99 Foo", "\u0663"),
+        "Thu, 01 Jan 1970 00:00:00 GMT",
+        f"Thu, 01 Jan {big} 00:00:00 GMT",
+        f"Thu, 01 Jan 2026 00:00:00 +{big}",
+    ):
         assert retry.judge(429, nonsense, 0.0).retry_after == 0.0
 
 
@@ -176,6 +186,33 @@ def test_a_refused_connection_is_retried(tmp_path: Path, target: Target) -> None
             assert "after 3 attempts" in row["reason"]
 
     run(main())
+
+
+def test_a_host_that_cannot_be_costs_no_other_target(
+    tmp_path: Path, sink: Any, target: Target
+) -> None:
+    async def main() -> None:
+        config = target(name="odd", url="http://ex\u200dample.org/") + target("/hook/200")
+        async with chat(tmp_path, config) as someone:
+            await someone.say()
+            await sink.next()
+            (row,) = await someone.row("failed")
+            assert (row["target"], row["reason"]) == ("odd", "the url has no host that can be used")
+
+    run(main())
+
+
+def test_a_date_that_cannot_be_is_no_reason_to_give_up(
+    tmp_path: Path, sink: Any, target: Target
+) -> None:
+    async def main() -> None:
+        path = "/hook/503;1%20Jan%2099999999999999999999%2000:00:00%20GMT,200"
+        async with chat(tmp_path, target(path)) as someone:
+            await someone.say()
+            await someone.row("delivered")
+
+    run(main())
+    assert len(sink.rest()) == 2
 
 
 def test_gone_switches_the_target_off(tmp_path: Path, sink: Any, target: Target) -> None:
