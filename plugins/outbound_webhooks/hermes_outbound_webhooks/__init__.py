@@ -62,6 +62,14 @@ def describe(scope: ProfileScope) -> list[Description]:
     ]
 
 
+@hookimpl
+def on_housekeeping(scope: ProfileScope) -> None:
+    """Let go of deliveries that are too old."""
+    from hermes_outbound_webhooks.service import keep_house
+
+    keep_house(scope.uuid)
+
+
 def _service(context: ServiceContext) -> RunningService:
     from hermes_outbound_webhooks.service import Webhooks
 

@@ -42,6 +42,8 @@ class Delivery:
     status: int = 0
     sequence: int = 0
     """Its row in the table, 0 in memory."""
+    since: float = 0.0
+    """From when its age counts: from the event, or from the last replay. 0 in memory."""
 
     def row(self, target: str) -> dict[str, Any]:
         """What listings show."""
@@ -206,8 +208,8 @@ class Worker:
             )
 
     async def drained(self) -> None:
-        """Wait until nothing is under way and nothing waits."""
-        while self.busy is not None or self.backlog.waiting():
+        """Wait until nothing is under way and nothing waits, or the target is gone."""
+        while not self.gone and (self.busy is not None or self.backlog.waiting()):
             self._settled.clear()
             await self._settled.wait()
 

@@ -6,29 +6,39 @@ import asyncio
 import logging
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hermes_core import HermesError, Tables
 from hermes_outbound_webhooks.delivery import Delivery
+from hermes_outbound_webhooks.retry import LONGEST_PAUSE
 from hermes_outbound_webhooks.targets import Target
 
 log = logging.getLogger(__name__)
 
 BATCH = 50
 KEPT = 7 * 86400.0
-"""Seconds for which ended deliveries stay, for the listing and for replays."""
+"""Seconds for which ended deliveries stay at most, for the listing and for replays."""
+AFTER_FAULT = 5.0
+"""Seconds until the database is tried again that could not be used."""
 _IDLE_CHECK = 60.0
-_COLUMNS = "sequence, id, event, hook, payload, body, attempts, status, reason, created_at, state"
+_FURTHEST = LONGEST_PAUSE * 1.5
+"""Seconds to the next attempt at most. What waits for longer waits for a clock that was wrong."""
+_ERASED = 500
+"""Ended deliveries that one transaction deletes."""
+_COLUMNS = (
+    "sequence, id, event, hook, payload, body, attempts, status, reason, created_at, state, since"
+)
 
 
 def insert(tx: sqlite3.Connection, target: str, delivery: Delivery) -> None:
     """Store a delivery that waits. Within the transaction that makes it known."""
     tx.execute(
         "INSERT INTO webhook_delivery (id, target, event, hook, payload, body, state, attempts,"
-        " status, reason, created_at, due_at) VALUES (?, ?, ?, ?, ?, ?, 'pending', 0, 0, '', ?, 0)",
+        " status, reason, created_at, since, due_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, 'pending', 0, 0, '', ?, ?, 0)",
         (
             delivery.id,
             target,
@@ -36,6 +46,7 @@ def insert(tx: sqlite3.Connection, target: str, delivery: Delivery) -> None:
             delivery.hook,
             msgspec.json.encode(delivery.values),
             b"",
+            delivery.created_at,
             delivery.created_at,
         ),
     )
@@ -53,14 +64,62 @@ def listing(tx: sqlite3.Connection, *, failed: bool, limit: int) -> list[dict[st
     return [dict(zip(names, row, strict=True)) for row in found]
 
 
-def replay(tx: sqlite3.Connection, delivery_id: str) -> str | None:
-    """Let an ended delivery wait again, under its id. The name of its target, None without one."""
+def replay(
+    tx: sqlite3.Connection, delivery_id: str, targets: Collection[str], now: float
+) -> str | None:
+    """Let an ended delivery wait again, under its id, for as long as a new one.
+
+    The name of its target, None without such a delivery. Raises HermesError when its target is not
+    one of `targets`.
+    """
     row = tx.execute(
-        "UPDATE webhook_delivery SET state = 'pending', attempts = 0, due_at = 0, ended_at = NULL"
-        " WHERE id = ? AND state != 'pending' RETURNING target",
-        (delivery_id,),
+        "UPDATE webhook_delivery SET state = 'pending', attempts = 0, reason = '', since = ?,"
+        " due_at = 0, ended_at = NULL WHERE id = ? AND state != 'pending' RETURNING target",
+        (now, delivery_id),
     ).fetchone()
+    if row is not None and row[0] not in targets:
+        raise no_target(row[0])
     return None if row is None else str(row[0])
+
+
+def no_target(name: str) -> HermesError:
+    """A delivery cannot be replayed, because nothing is sent to its target."""
+    return HermesError(
+        f"nothing is sent to {name} now",
+        remedy="`hermes webhooks list` says why, and what there is",
+    )
+
+
+def sweep(tx: sqlite3.Connection, ages: Mapping[str, float], now: float, kept: float) -> None:
+    """Give up what waits for a target that is not durable any more, or for too long, and delete
+    what ended more than `kept` seconds ago. `ages` are the longest ones, by target."""
+    waiting = tx.execute(
+        "SELECT DISTINCT target FROM webhook_delivery WHERE state = 'pending'"
+    ).fetchall()
+    for (target,) in waiting:
+        if target in ages:
+            _expire(tx, target, now - ages[target], now)
+        else:
+            tx.execute(
+                "UPDATE webhook_delivery SET state = 'failed', ended_at = ?,"
+                " reason = 'there is no durable target of that name'"
+                " WHERE target = ? AND state = 'pending'",
+                (now, target),
+            )
+    tx.execute(
+        "DELETE FROM webhook_delivery WHERE sequence IN"
+        " (SELECT sequence FROM webhook_delivery WHERE ended_at < ? LIMIT ?)",
+        (now - kept, _ERASED),
+    )
+
+
+def _expire(tx: sqlite3.Connection, target: str, before: float, now: float) -> None:
+    tx.execute(
+        "UPDATE webhook_delivery SET state = 'failed', ended_at = ?,"
+        " reason = CASE reason WHEN '' THEN 'too old' ELSE 'too old; last: ' || reason END"
+        " WHERE target = ? AND state = 'pending' AND since < ?",
+        (now, target, before),
+    )
 
 
 class DurableBacklog:
@@ -71,6 +130,8 @@ class DurableBacklog:
         self._tables = tables
         self._wall = wall
         self._batch: deque[Delivery] = deque()
+        self._unwritten: dict[int, tuple[str, Sequence[Any]]] = {}
+        """By row: what could not be written down. Nothing new is taken before it is."""
         self._waiting = 0
         self._changed = asyncio.Event()
 
@@ -81,18 +142,35 @@ class DurableBacklog:
     async def take(self) -> Delivery:
         while not self._batch:
             self._changed.clear()
-            rows, self._waiting, due = await self._tables.write(self._due)
-            self._batch.extend(rows)
-            if not rows:
+            try:
+                due = await self._read()
+            except HermesError as error:
+                log.warning("webhook %s waits for the database: %s", self._target.name, error)
+                await asyncio.sleep(AFTER_FAULT)
+                continue
+            if not self._batch:
                 await self._wait(_IDLE_CHECK if due is None else max(due - self._wall(), 0.01))
         return self._batch.popleft()
 
+    async def _read(self) -> float | None:
+        """Fill the batch. When the next one is due, None when none waits. Raises HermesError."""
+        left = list(self._unwritten.items())
+        rows, self._waiting, due = await self._tables.write(
+            lambda tx: self._due(tx, [change for _, change in left])
+        )
+        for sequence, _ in left:
+            del self._unwritten[sequence]
+        # What failed to be written meanwhile was read as it was before.
+        self._batch.extend(row for row in rows if row.sequence not in self._unwritten)
+        return due
+
     def put_back(self, delivery: Delivery, seconds: float) -> bool:
         now = self._wall()
-        if now + seconds > delivery.created_at + self._target.settings.max_age:
+        if now + seconds > delivery.since + self._target.settings.max_age:
             return False
         values = (delivery.attempts, delivery.status, delivery.reason, now + seconds, delivery.body)
         self._write(
+            delivery.sequence,
             "UPDATE webhook_delivery SET attempts = ?, status = ?, reason = ?, due_at = ?, body = ?"
             " WHERE sequence = ?",
             (*values, delivery.sequence),
@@ -103,6 +181,7 @@ class DurableBacklog:
         self._waiting = max(self._waiting - 1, 0)
         body = b"" if delivery.state == "delivered" else delivery.body
         self._write(
+            delivery.sequence,
             "UPDATE webhook_delivery SET state = ?, attempts = ?, status = ?, reason = ?, body = ?,"
             " ended_at = ? WHERE sequence = ?",
             (
@@ -119,32 +198,24 @@ class DurableBacklog:
     def waiting(self) -> int:
         return max(self._waiting, len(self._batch))
 
-    def _due(self, tx: sqlite3.Connection) -> tuple[list[Delivery], int, float | None]:
-        now = self._wall()
-        self._expire(tx, now)
+    def _due(
+        self, tx: sqlite3.Connection, left: Sequence[tuple[str, Sequence[Any]]]
+    ) -> tuple[list[Delivery], int, float | None]:
+        for sql, values in left:
+            tx.execute(sql, values)
+        now, target = self._wall(), self._target.name
+        _expire(tx, target, now - self._target.settings.max_age, now)
         found = tx.execute(
             f"SELECT {_COLUMNS} FROM webhook_delivery WHERE target = ?"  # noqa: S608
-            " AND state = 'pending' AND due_at <= ? ORDER BY sequence LIMIT ?",
-            (self._target.name, now, BATCH),
+            " AND state = 'pending' AND (due_at <= ? OR due_at > ?) ORDER BY sequence LIMIT ?",
+            (target, now, now + _FURTHEST, BATCH),
         ).fetchall()
         waiting, due = tx.execute(
             "SELECT COUNT(*), MIN(due_at) FROM webhook_delivery"
             " WHERE target = ? AND state = 'pending'",
-            (self._target.name,),
+            (target,),
         ).fetchone()
         return [_delivery(row) for row in found], int(waiting), due
-
-    def _expire(self, tx: sqlite3.Connection, now: float) -> None:
-        tx.execute(
-            "UPDATE webhook_delivery SET state = 'failed', ended_at = ?,"
-            " reason = 'too old; last: ' || reason"
-            " WHERE target = ? AND state = 'pending' AND created_at < ?",
-            (now, self._target.name, now - self._target.settings.max_age),
-        )
-        tx.execute(
-            "DELETE FROM webhook_delivery WHERE target = ? AND state != 'pending' AND ended_at < ?",
-            (self._target.name, now - KEPT),
-        )
 
     async def _wait(self, seconds: float) -> None:
         try:
@@ -153,16 +224,44 @@ class DurableBacklog:
         except TimeoutError:
             pass
 
-    def _write(self, sql: str, values: Sequence[Any]) -> None:
+    def _write(self, sequence: int, sql: str, values: Sequence[Any]) -> None:
         """Submit a write. If a crash comes first, the delivery is repeated, under its id."""
         try:
-            self._tables.write(lambda tx: tx.execute(sql, values)).add_done_callback(_report)
+            write = self._tables.write(lambda tx: tx.execute(sql, values))
         except HermesError as error:
-            log.warning("a delivery cannot be written down: %s", error)
+            self._keep(sequence, sql, values, error)
+            return
+        write.add_done_callback(lambda done: self._written(done, sequence, sql, values))
+
+    def _written(
+        self, write: asyncio.Future[Any], sequence: int, sql: str, values: Sequence[Any]
+    ) -> None:
+        if not write.cancelled() and (error := write.exception()) is not None:
+            self._keep(sequence, sql, values, error)
+
+    def _keep(self, sequence: int, sql: str, values: Sequence[Any], error: BaseException) -> None:
+        if not self._unwritten:
+            log.warning(
+                "webhook %s: a delivery cannot be written down: %s", self._target.name, error
+            )
+        self._unwritten[sequence] = sql, values
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:
-    sequence, id_, event, hook, payload, body, attempts, status, reason, created_at, state = row
+    (
+        sequence,
+        id_,
+        event,
+        hook,
+        payload,
+        body,
+        attempts,
+        status,
+        reason,
+        created_at,
+        state,
+        since,
+    ) = row
     return Delivery(
         event=event,
         hook=hook,
@@ -175,9 +274,5 @@ def _delivery(row: Sequence[Any]) -> Delivery:
         reason=reason,
         status=status,
         sequence=sequence,
+        since=since,
     )
-
-
-def _report(write: asyncio.Future[Any]) -> None:
-    if not write.cancelled() and (error := write.exception()) is not None:
-        log.error("a delivery cannot be written down: %s", error)

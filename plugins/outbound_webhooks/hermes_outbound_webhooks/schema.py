@@ -13,9 +13,12 @@ SCHEMA = Schema(
                 target TEXT NOT NULL, event TEXT NOT NULL, hook TEXT NOT NULL,
                 payload BLOB NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL,
                 attempts INTEGER NOT NULL, status INTEGER NOT NULL, reason TEXT NOT NULL,
-                created_at REAL NOT NULL, due_at REAL NOT NULL, ended_at REAL)""",
+                created_at REAL NOT NULL, since REAL NOT NULL, due_at REAL NOT NULL,
+                ended_at REAL)""",
             """CREATE INDEX webhook_delivery_open ON webhook_delivery (target, sequence)
                 WHERE state = 'pending'""",
+            """CREATE INDEX webhook_delivery_ended ON webhook_delivery (ended_at)
+                WHERE ended_at IS NOT NULL""",
         ),
     ),
 )

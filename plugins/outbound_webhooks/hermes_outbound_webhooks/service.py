@@ -37,6 +37,12 @@ def tell(hook: str, values: Mapping[str, object]) -> None:
         found.tell(hook, values)
 
 
+def keep_house(uuid: str) -> None:
+    """Some time of a profile has passed: what is too old goes."""
+    if (found := _running.get(uuid)) is not None:
+        found.keep_house()
+
+
 class Webhooks:
     """Everything that one profile sends."""
 
@@ -62,12 +68,13 @@ class Webhooks:
             client = Client(target, wall=self._context.wall)
             self._clients.append(client)
             self._add(target, client)
+        self.keep_house()
         self._follow()
         _running[self._context.scope.uuid] = self
 
     async def stop(self) -> None:
+        await self._flush()  # and queue until then: after a reload nobody else does
         _running.pop(self._context.scope.uuid, None)
-        await self._flush()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -91,6 +98,22 @@ class Webhooks:
                 self._memory[target.name].put(delivery)
             elif hook not in DURABLE_HOOKS:
                 self._store(target, hook, values, now)
+
+    def keep_house(self) -> None:
+        """Give up and delete what is too old, also of targets that nothing is sent to."""
+        ages = {
+            target.name: float(target.settings.max_age)
+            for target in self._targets
+            if target.settings.durable
+        }
+        now = self._context.wall()
+        kept = min(durable.KEPT, float(self._context.scope.settings.retention.content))
+        try:
+            write = self._context.tables.write(lambda tx: durable.sweep(tx, ages, now, kept))
+        except HermesError as error:
+            log.warning("old deliveries cannot be deleted: %s", error)
+            return
+        write.add_done_callback(_swept)
 
     async def request(self, request: Mapping[str, object]) -> Mapping[str, object]:
         """`status`, `deliveries` or `replay`, for ``hermes webhooks``."""
@@ -143,6 +166,13 @@ class Webhooks:
     async def _read(self, cursor: EventCursor) -> None:
         while True:
             await cursor.wait()
+            while not await self._take_all(cursor):
+                pass
+
+    async def _take_all(self, cursor: EventCursor) -> bool:
+        """Make deliveries of every event that there is. False, after a pause, when the database
+        cannot be used."""
+        try:
             while events := await cursor.read():
                 rows = [row for event in events for row in self._rows(event)]
                 last = events[-1].sequence
@@ -151,6 +181,11 @@ class Webhooks:
                 )
                 for backlog in self._durable.values():
                     backlog.added()
+        except HermesError as error:
+            log.warning("durable webhooks wait for the database: %s", error)
+            await asyncio.sleep(durable.AFTER_FAULT)
+            return False
+        return True
 
     def _rows(self, event: DurableEvent) -> list[tuple[str, Delivery]]:
         tool = tool_of(event.values)
@@ -235,15 +270,20 @@ class Webhooks:
         return rows[:LISTED]
 
     async def _replay(self, delivery_id: str) -> str:
-        target = await self._context.tables.write(lambda tx: durable.replay(tx, delivery_id))
+        served = {name for name, worker in self._workers.items() if not worker.gone}
+        now, ready = self._context.wall(), served.intersection(self._durable)
+        target = await self._context.tables.write(
+            lambda tx: durable.replay(tx, delivery_id, ready, now)
+        )
         if target is not None:
-            if target in self._durable:
-                self._durable[target].added()
+            self._durable[target].added()
             return target
         for name, backlog in self._memory.items():
             ended = self._workers[name].ended
             for delivery in list(ended):
                 if delivery.id == delivery_id and delivery.body:
+                    if name not in served:
+                        raise durable.no_target(name)
                     ended.remove(delivery)
                     delivery.attempts, delivery.state = 0, "pending"
                     backlog.put(delivery)
@@ -252,6 +292,11 @@ class Webhooks:
             f"there is no ended delivery {delivery_id!r:.60} whose body was kept",
             remedy="see `hermes webhooks deliveries`",
         )
+
+
+def _swept(write: asyncio.Future[None]) -> None:
+    if not write.cancelled() and (error := write.exception()) is not None:
+        log.warning("old deliveries cannot be deleted: %s", error)
 
 
 def _stored(write: asyncio.Future[None], backlog: durable.DurableBacklog) -> None:

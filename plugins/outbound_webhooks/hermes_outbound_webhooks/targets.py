@@ -24,8 +24,10 @@ SECTION = "hooks.outbound"
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e]{0,8192}")
 _OWN = frozenset(
-    "connection content-encoding content-length content-type expect host keep-alive te trailer"
-    " transfer-encoding upgrade user-agent".split()
+    {
+        *("connection", "expect", "host", "keep-alive", "te", "trailer", "upgrade", "user-agent"),
+        *("content-encoding", "content-length", "content-type", "transfer-encoding"),
+    }
 )
 """Headers that say how a request is sent: they are not for settings."""
 _OWN_PREFIXES = ("x-hermes-", "webhook-", "proxy-")

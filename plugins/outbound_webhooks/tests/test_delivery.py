@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hermes_outbound_webhooks
-from hermes_core import Text, ToolEnd, ToolStart, Turn
+from hermes_core import HermesError, Text, ToolEnd, ToolStart, Turn
 from hermes_core.gateway import Gateway
 from hermes_core.messages import AgentEvent
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
@@ -224,6 +224,9 @@ def test_gone_switches_the_target_off(tmp_path: Path, sink: Any, target: Target)
             await someone.say()
             status = (await someone.ask(do="status"))["targets"]["audit"]
             assert status["state"] == "gone"
+            (row,) = await someone.row("failed")
+            with pytest.raises(HermesError, match="nothing is sent to audit"):
+                await someone.ask(do="replay", id=row["id"])
 
     run(main())
     assert len(sink.rest()) == 1
@@ -372,5 +375,26 @@ def test_a_change_of_the_settings_counts_at_once(tmp_path: Path, sink: Any, targ
                 path = arrival.path
             for secret in (SECRET, "new one"):
                 assert verify(arrival.body, arrival.headers, [secret])
+
+    run(main())
+
+
+def test_a_change_of_the_settings_costs_no_event_of_other_targets(
+    tmp_path: Path, sink: Any, target: Target, start_sink: Any
+) -> None:
+    other = start_sink()
+
+    async def main() -> None:
+        config = target("/slow/hang", timeout="60s") + target(name="good", url=other.url("/x/200"))
+        async with chat(tmp_path, config) as someone:
+            await someone.say("before")
+            await sink.next()
+            await other.next()
+            services = someone.running.profiles["default"].services
+            reload = asyncio.create_task(services.restart(["hooks.outbound"]))
+            await asyncio.sleep(0)  # it has begun, and waits for what hangs
+            await someone.say("meanwhile")
+            assert (await other.next()).document["extra"]["text"] == "meanwhile"
+            await reload
 
     run(main())

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import hermes_outbound_webhooks
+from hermes_core import HermesError
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
-from hermes_outbound_webhooks import retry
+from hermes_outbound_webhooks import durable, retry
 
 Target = Callable[..., str]
 
@@ -143,8 +144,104 @@ def test_a_durable_delivery_has_an_age(
             await deliveries(running, "delivered", 1)
             services = running.profiles["default"].services
             await services.request("webhooks", {"do": "replay", "id": row["id"]})
+            assert (await sink.next()).document["delivery_id"] == row["id"]
+            await deliveries(running, "delivered", 2)
 
     run(main())
+
+
+def test_what_waits_for_a_target_that_is_no_more_ends_and_goes_with_age(
+    tmp_path: Path, sink: Any, target: Target
+) -> None:
+    wall = WallClock()
+
+    async def talk() -> None:
+        platform = ScriptedPlatform()
+        plugins = (platform, ScriptedAgent(), hermes_outbound_webhooks)
+        config = target("/hook/hang", durable=True, timeout="60s")
+        async with gateway(tmp_path, *plugins, config=config, wall=wall):
+            await platform.say("hello")
+            await sink.next()
+
+    async def look() -> None:
+        plugins = (ScriptedPlatform(), ScriptedAgent(), hermes_outbound_webhooks)
+        config = '[retention]\ncontent = "1d"\n' + target("/hook/200", name="other")
+        async with gateway(tmp_path, *plugins, config=config, wall=wall) as running:
+            (row,) = await deliveries(running, "failed", 1)
+            assert row["reason"] == "there is no durable target of that name"
+            profile = running.profiles["default"]
+            with pytest.raises(HermesError, match="nothing is sent to audit"):
+                await profile.services.request("webhooks", {"do": "replay", "id": row["id"]})
+            wall.advance(86_401)
+            hermes_outbound_webhooks.on_housekeeping(profile.scope)
+            while (await profile.services.request("webhooks", {"do": "deliveries"}))["deliveries"]:
+                pass
+
+    run(talk())
+    run(look())
+
+
+def test_a_clock_that_was_ahead_delays_nothing(
+    tmp_path: Path, sink: Any, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 200.0)
+    wall = WallClock()
+    config = target("/hook/500,200", durable=True)
+
+    async def main() -> None:
+        wall.advance(365 * 86_400)
+        for step in (-365 * 86_400, 0):
+            platform = ScriptedPlatform()
+            plugins = (platform, ScriptedAgent(), hermes_outbound_webhooks)
+            async with gateway(tmp_path, *plugins, config=config, wall=wall) as running:
+                if not step:
+                    await deliveries(running, "delivered", 1)
+                    continue
+                await platform.say("hello")
+                await sink.next()
+                while not (await deliveries(running, "pending", 1))[0]["attempts"]:
+                    pass
+            wall.advance(step)
+
+    run(main())
+
+
+@pytest.fixture
+def _quick_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "AFTER_FAULT", 0.01)
+
+
+@pytest.mark.usefixtures("_quick_recovery")
+@pytest.mark.parametrize("statement", ["INSERT", "UPDATE"])
+def test_a_database_that_cannot_be_written_costs_no_event_and_repeats_none(
+    tmp_path: Path,
+    sink: Any,
+    target: Target,
+    caplog: pytest.LogCaptureFixture,
+    statement: str,
+) -> None:
+    fault = (
+        f"CREATE TRIGGER fault BEFORE {statement} ON webhook_delivery"
+        " BEGIN SELECT RAISE(ABORT, 'no room'); END"
+    )
+
+    async def main() -> None:
+        platform = ScriptedPlatform()
+        plugins = (platform, ScriptedAgent(), hermes_outbound_webhooks)
+        config = target("/hook/200", durable=True)
+        async with gateway(tmp_path, *plugins, config=config) as running:
+            store = running.profiles["default"].store
+            await store.write(lambda tx: tx.execute(fault))
+            for text in ("one", "two", "three"):
+                await platform.say(text)
+                await platform.next_text()
+            while caplog.text.count("for the database") < 3:
+                await deliveries(running, "pending", 0)
+            await store.write(lambda tx: tx.execute("DROP TRIGGER fault"))
+            await deliveries(running, "delivered", 3)
+
+    run(main())
+    assert len(sink.rest()) == 3
 
 
 def test_events_that_no_turn_commits_are_durable_too(
