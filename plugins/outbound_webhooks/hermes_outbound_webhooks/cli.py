@@ -108,7 +108,11 @@ def replay(invocation: Invocation, delivery: str) -> None:
 
 
 @webhooks.command()
-@click.option("--secret-env", metavar="NAME", help="Take the secret from the variable NAME.")
+@click.option(
+    "--secret-env",
+    metavar="NAME",
+    help="Take the secret NAME of the profile, or else the variable NAME.",
+)
 @click.option("--target", metavar="NAME", help="Take the secrets of the target NAME.")
 @click.option("-H", "--header", "lines", metavar="LINE", multiple=True, help='"Name: value".')
 @click.option("--any-time", is_flag=True, help="Do not mind how old the delivery is.")
@@ -132,10 +136,11 @@ def verify(
 
     if (secret_env is None) == (target is None):
         raise click.UsageError("give either --secret-env or --target")
-    if secret_env is not None:
-        secrets: tuple[str, ...] = (os.environ.get(secret_env, "").strip(),)
-    else:
-        secrets = _named(_targets(invocation), target or "").secrets
+    secrets = (
+        _secrets_of(invocation, target or "")
+        if secret_env is None
+        else (_secret_named(invocation, secret_env),)
+    )
     tolerance = float("inf") if any_time else TOLERANCE
     right = is_right(body.read(MAX_BODY), _headers(lines), secrets, tolerance=tolerance)
     click.echo("the signature is right" if right else "the signature is NOT right")
@@ -152,6 +157,22 @@ def _targets(invocation: Invocation) -> list[Target]:
     return _targets_in(profile_scope(invocation.profile))
 
 
+def _secret_named(invocation: Invocation, name: str) -> str:
+    from hermes_core import profile_scope
+
+    found = profile_scope(invocation.profile).secrets.get(name) or os.environ.get(name, "")
+    if not found.strip():
+        raise HermesError(f"{name} is set neither in secrets.env nor in the environment")
+    return found.strip()
+
+
+def _secrets_of(invocation: Invocation, name: str) -> tuple[str, ...]:
+    target = _named(_targets(invocation), name)
+    if not target.secrets:
+        raise HermesError(f"the target has no secret: {target.refused or 'UNSIGNED'}", where=name)
+    return target.secrets
+
+
 def _targets_in(scope: ProfileScope) -> list[Target]:
     from hermes_outbound_webhooks.targets import targets_of
 
@@ -166,7 +187,7 @@ def _named(targets: list[Target], name: str) -> Target:
 
 
 def _ask(invocation: Invocation, request: dict[str, object], *, needed: bool) -> dict[str, Any]:
-    """The answer of the running gateway; nothing without one, unless it is `needed`."""
+    """The answer of the running gateway; nothing when none answers, unless it is `needed`."""
     from hermes_core.errors import ControlError
     from hermes_core.supervision.control import request as ask
     from hermes_core.supervision.lock import holder
@@ -176,9 +197,15 @@ def _ask(invocation: Invocation, request: dict[str, object], *, needed: bool) ->
         if needed:
             raise ControlError("no gateway is running", remedy="start it with `hermes run`")
         return {}
-    return ask(
-        home.state_root, "service", profile=invocation.profile, name=SERVICE, request=request
-    )
+    try:
+        return ask(
+            home.state_root, "service", profile=invocation.profile, name=SERVICE, request=request
+        )
+    except ControlError as error:
+        if needed:
+            raise
+        click.echo(f"the running gateway does not tell: {error}", err=True)
+        return {}
 
 
 def _stored(invocation: Invocation, *, failed: bool) -> list[dict[str, Any]]:

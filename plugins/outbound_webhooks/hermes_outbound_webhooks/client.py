@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -47,7 +48,7 @@ class CheckedResolver(AbstractResolver):
 
     def __init__(self, *, allow_private: bool, lookup: Lookup | None = None) -> None:
         self._allow_private = allow_private
-        self._threads: ThreadPoolExecutor | None = None
+        self._looking: asyncio.Future[list[str]] | None = None
         self._lookup = lookup or self._getaddrinfo
 
     async def resolve(
@@ -78,17 +79,45 @@ class CheckedResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        """Nothing is held: a lookup that hangs is left to its thread."""
 
     async def _getaddrinfo(self, host: str, port: int) -> list[str]:
-        # In a thread of this target's own: a name server that does not answer delays nobody else.
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(1, thread_name_prefix="hermes-webhook-dns")
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return [str(entry[4][0]) for entry in found]
+        # There is one name: a lookup that outlasted an attempt is the next one's too.
+        if self._looking is None or self._looking.done():
+            self._looking = _looked_up(host, port)
+        return await asyncio.shield(self._looking)
+
+
+def _looked_up(host: str, port: int) -> asyncio.Future[list[str]]:
+    """The addresses of a name, found in a thread that delays nobody: no other target, and not the
+    end of the process, which would wait for a thread of a pool. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[str]] = loop.create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # may go unheard
+
+    def settle(found: list[str], error: Exception | None) -> None:
+        if not future.done():
+            if error is None:
+                future.set_result(found)
+            else:
+                future.set_exception(error)
+
+    def look() -> None:
+        found: list[str] = []
+        error: Exception | None = None
+        try:
+            entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = [str(entry[4][0]) for entry in entries]
+        except Exception as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, found, error)
+
+    try:
+        threading.Thread(target=look, name="hermes-webhook-dns", daemon=True).start()
+    except RuntimeError as error:
+        raise OSError("no thread can be started") from error
+    return future
 
 
 class Client:

@@ -129,6 +129,9 @@ def _clean(value: Any, hidden: frozenset[str], mask: Callable[[str], str]) -> An
         }
     if isinstance(value, list):
         return [_clean(inner, hidden, mask) for inner in value]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        shown = mask(str(value))  # a secret of digits alone is a number to JSON
+        return value if shown == str(value) else shown
     return value
 
 

@@ -89,6 +89,15 @@ def test_test_sends_one_that_verify_accepts(
         ("verify", "--secret-env", "S"),
     ):
         assert invoke(webhooks, *worse, input=arrival.body, env=env).exit_code == 1
+    absent = invoke(webhooks, "verify", "--secret-env", "ABSENT", *lines, input=b"{}", env=env)
+    assert "ABSENT is set neither" in str(absent.exception)
+    (home / "secrets.env").write_text(f"KEPT='{SECRET}'\n")
+    (home / "secrets.env").chmod(0o600)
+    kept = ("verify", "--secret-env", "KEPT", *lines)
+    assert invoke(webhooks, *kept, input=arrival.body, env=env).exit_code == 0
+    (home / "config.toml").write_text(target(secret="env:NOWHERE"))
+    refused = invoke(webhooks, "verify", "--target", "audit", *lines, input=arrival.body)
+    assert "NOWHERE" in str(refused.exception)
     old = sign(b"{}", delivery_id="1", timestamp=1_700_000_000, secrets=[SECRET])
     lines = [part for name, value in old.items() for part in ("-H", f"{name}: {value}")]
     assert invoke(webhooks, "verify", "--secret-env", "S", *lines, input=b"{}", env=env).exit_code
@@ -111,6 +120,21 @@ def test_a_test_that_fails_says_why(
     result = invoke(webhooks, "test", "audit")
     assert result.exit_code == 1
     assert said in result.output + str(result.exception)
+
+
+def test_the_settings_are_shown_while_a_gateway_does_not_know_the_plugin(
+    home: Path, target: Target
+) -> None:
+    async def main() -> None:
+        async with gateway(home, ScriptedPlatform(), ScriptedAgent()):
+            (home / "config.toml").write_text(target())
+            for command, said in (("list", "audit"), ("deliveries", "no deliveries")):
+                shown = await asyncio.to_thread(invoke, webhooks, command)
+                assert shown.exit_code == 0, shown.exception
+                assert said in shown.stdout
+                assert "does not tell" in shown.stderr
+
+    asyncio.run(main())
 
 
 def test_deliveries_of_durable_targets_are_listed_without_a_gateway(

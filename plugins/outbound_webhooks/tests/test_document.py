@@ -123,3 +123,9 @@ def test_known_secrets_are_masked_in_keys_and_values() -> None:
     given = {"tok-123": "see tok-123"}
     found = body({"call": call(input=given)}, mask=lambda text: text.replace("tok-123", "***"))
     assert found["tool_input"] == {"***": "see ***"}
+
+
+def test_a_known_secret_of_digits_is_masked_where_it_is_a_number() -> None:
+    given = {"pin": 80751234, "deep": [{"sum": 80751235}], "yes": True}
+    found = body({"call": call(input=given)}, mask=lambda text: text.replace("80751234", "***"))
+    assert found["tool_input"] == {"pin": "***", "deep": [{"sum": 80751235}], "yes": True}

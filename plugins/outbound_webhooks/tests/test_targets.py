@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,50 @@ def test_a_name_that_turns_to_loopback_is_refused_at_the_next_connection(sink: A
     assert "private" in outcomes[2].reason
     (arrival,) = sink.rest()
     assert arrival.headers["host"] == f"hook.example.org:{sink.port}"
+
+
+HANGING = """
+import asyncio, socket, threading
+from hermes_outbound_webhooks.client import CheckedResolver
+
+looked = []
+def hang(*_, **__):
+    looked.append(1)
+    threading.Event().wait()
+socket.getaddrinfo = hang
+
+async def main():
+    resolver = CheckedResolver(allow_private=False)
+    for _ in range(3):
+        try:
+            async with asyncio.timeout(0.05):
+                await resolver.resolve("example.org", 443)
+        except TimeoutError:
+            pass
+    await resolver.close()
+    print(len(looked), end="")
+
+asyncio.run(main())
+"""
+
+
+def test_a_name_server_that_does_not_answer_holds_up_no_exit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout == "1", "lookups pile up"
+
+
+def test_a_name_that_does_not_exist_is_told() -> None:
+    async def main() -> None:
+        found, _ = read({**PLAIN, "url": "https://no-such-host.invalid/"})
+        assert found is not None
+        client = Client(found)
+        outcome = await client.post(b"{}", {})
+        assert (outcome.state, outcome.reason) == ("retry", "the name cannot be resolved")
+        await client.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.case("WH-18")
