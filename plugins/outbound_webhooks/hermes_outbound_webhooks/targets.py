@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
     from hermes_core import ProfileScope
     from hermes_core.secrets import SecretSource
 
+log = logging.getLogger(__name__)
+
 SECTION = "hooks.outbound"
+MATCH_LIMIT = 0.1
+"""Seconds that a matcher may take for the name of one tool. The usual one takes microseconds."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _VALUE = re.compile(r"[\x20-\x7e]{0,8192}")
@@ -80,9 +85,11 @@ class TargetSettings(Settings):
             raise ValueError("names an event twice")
         if not self.matcher:
             return
+        import regex  # 15 ms: not for settings without a matcher
+
         try:
-            re.compile(self.matcher)
-        except re.error as error:
+            regex.compile(self.matcher)
+        except regex.error as error:
             raise ValueError(f"the matcher is no regular expression: {error}") from error
         if not TOOL_EVENTS.intersection(hooks):
             raise ValueError("a matcher chooses among tools, and no event of a tool is asked for")
@@ -114,8 +121,17 @@ class Target:
         """Whether an event goes to this target. `tool` is the tool's name, for events of tools."""
         if hook not in self.events:
             return False
-        matcher = self.settings.matcher
-        return tool is None or not matcher or re.fullmatch(matcher, tool) is not None
+        return tool is None or not self.settings.matcher or self._matches(tool)
+
+    def _matches(self, tool: str) -> bool:
+        """Agents name tools, and some patterns take for ever on some names: there is a limit."""
+        import regex
+
+        try:
+            return regex.fullmatch(self.settings.matcher, tool, timeout=MATCH_LIMIT) is not None
+        except TimeoutError:
+            log.warning("webhook %s: the matcher takes too long; an event is not sent", self.name)
+            return False
 
     def line(self) -> str:
         """The target in one line, without a secret: not even the path of its url is shown."""

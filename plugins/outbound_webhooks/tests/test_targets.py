@@ -379,6 +379,17 @@ def test_a_header_value_that_cannot_be_sent_refuses_the_target(value: str) -> No
     assert found.signing == "REFUSED"
 
 
+def test_a_matcher_has_a_limit(caplog: pytest.LogCaptureFixture) -> None:
+    keys = {"events": ["on_tool_call_end"], "matcher": "(a|aa)+b|read_.*"}
+    found, problem = read({**PLAIN, **keys})
+    assert found is not None, problem
+    assert found.wants("on_tool_call_end", "read_file")
+    assert not found.wants("on_tool_call_end", "unread_file")
+    assert not caplog.text
+    assert not found.wants("on_tool_call_end", "a" * 200)
+    assert "the matcher takes too long" in caplog.text
+
+
 def test_a_url_shows_without_what_may_be_secret() -> None:
     url = "https://user:pass@example.org:8443/a/token?key=value"
     assert str(check_url(url, allow_private=False)) == "https://example.org:8443"
