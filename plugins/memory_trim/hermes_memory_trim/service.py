@@ -62,22 +62,25 @@ class Trimmer:
             if self._release is None:
                 log.info("this system has no call to give memory back; memory is not trimmed")
 
-    def due(self, cooldown: float) -> bool:
-        """Whether a trim may be made now. Times are the event loop's."""
+    def claim(self, cooldown: float) -> bool:
+        """Whether a trim may be made now; it is the caller's then, and nobody else's before the
+        cooldown is over. Times are the event loop's."""
         if self._busy or self._release is None or self.failures >= FAILURES:
             return False
         now = asyncio.get_running_loop().time()
-        return self._last is None or now - self._last >= max(cooldown, FLOOR)
+        if self._last is not None and now - self._last < max(cooldown, FLOOR):
+            return False
+        self._last = now
+        return True
 
     async def trim(
         self, settings: TrimSettings, reason: str, wall: float, *, forced: bool = False
     ) -> memory.Trim | None:
-        """Trim in a thread. None when it failed. Call it only when it is `due`."""
+        """Trim in a thread. None when it failed. Call it only after a `claim`."""
         release = self._release
         assert release is not None
         loop = asyncio.get_running_loop()
         self._busy = True
-        self._last = loop.time()
         pool = ThreadPoolExecutor(1, thread_name_prefix="hermes-trim")
         try:
             done = await loop.run_in_executor(
@@ -89,7 +92,7 @@ class Trimmer:
         finally:
             self._busy = False
             pool.shutdown(wait=False)
-        self.failures = 0
+        self.failures, self.reason = 0, ""
         self.count += 1
         if done.collecting > LONG:
             self._generation = memory.YOUNG
@@ -150,13 +153,13 @@ class Trimming:
     def trim(self, reason: str) -> None:
         """Begin a trim, if it is due."""
         settings = self._settings()
-        if settings.enabled and self._trimmer.due(settings.cooldown_seconds):
+        if settings.enabled and self._trimmer.claim(settings.cooldown_seconds):
             self._context.spawn(self._trim(settings, reason), "trim")
 
     async def request(self, request: Mapping[str, object]) -> Mapping[str, object]:
         """The figures and the history; with `trim`, after a trim now."""
         done = None
-        if request.get("trim") and self._trimmer.due(FLOOR):
+        if request.get("trim") and self._trimmer.claim(FLOOR):
             now = self._context.wall()
             done = await self._trimmer.trim(self._settings(), "asked for", now, forced=True)
         return {

@@ -78,17 +78,18 @@ def test_trims_keep_the_cooldown_and_the_floor() -> None:
     async def main(loop: SkippingLoop) -> None:
         trimmer = trimmer_with(Library())
         settings = TrimSettings()
-        assert trimmer.due(60)
+        assert trimmer.claim(60)
+        assert not trimmer.claim(60), "two profiles at once are one trim"
         done = await trimmer.trim(settings, "idle", 1.0)
         assert done is not None
         assert (done.reason, done.at, done.released) == ("idle", 1.0, True)
-        assert not trimmer.due(60)
+        assert not trimmer.claim(60)
         loop.skip(FLOOR + 0.1)
-        assert trimmer.due(FLOOR)
-        assert not trimmer.due(60)
+        assert not trimmer.claim(60)
+        assert trimmer.claim(FLOOR)
         loop.skip(60)
-        assert trimmer.due(60)
-        assert not trimmer.due(1e9)
+        assert not trimmer.claim(1e9)
+        assert trimmer.claim(60)
 
     run(main)
 
@@ -100,15 +101,48 @@ def test_failures_are_quiet_and_end_it(caplog: pytest.LogCaptureFixture) -> None
         library = Library(OSError("no"))
         trimmer = trimmer_with(library)
         for _ in range(FAILURES):
-            assert trimmer.due(FLOOR)
+            assert trimmer.claim(FLOOR)
             assert await trimmer.trim(TrimSettings(), "idle", 0.0) is None
             loop.skip(FLOOR + 0.1)
-        assert not trimmer.due(FLOOR)
+        assert not trimmer.claim(FLOOR)
         assert (trimmer.state, trimmer.reason) == ("off", "OSError: no")
 
     run(main)
     levels = [r.levelname for r in caplog.records if r.name == "hermes_memory_trim.service"]
     assert levels == ["DEBUG"] * FAILURES + ["WARNING"]
+
+
+def test_a_failure_that_is_over_is_not_shown() -> None:
+    async def main(loop: SkippingLoop) -> None:
+        library = Library(OSError("no"))
+        trimmer = trimmer_with(library)
+        await trimmer.trim(TrimSettings(), "idle", 0.0)
+        assert trimmer.reason
+        library.error = None
+        await trimmer.trim(TrimSettings(), "idle", 0.0)
+        assert (trimmer.state, trimmer.reason) == ("ready", "")
+
+    run(main)
+
+
+def test_profiles_whose_turns_end_at_once_share_one_trim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hermes_memory_trim import service
+
+    library = Library()
+    shared = Trimmer(library.find)
+    monkeypatch.setattr(service, "_shared", shared)
+
+    async def main(loop: SkippingLoop) -> None:
+        async with gateway(tmp_path, ScriptedPlatform(), ScriptedAgent(), hermes_memory_trim) as g:
+            scope = g.profiles["default"].scope
+            hermes_memory_trim.on_turn_end(scope)
+            hermes_memory_trim.on_turn_end(scope)
+            await trimmed(shared, 1)
+
+    run(main)
+    assert library.calls == 1
 
 
 def test_the_log_says_what_the_settings_want(caplog: pytest.LogCaptureFixture) -> None:
