@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -37,6 +37,10 @@ MAX_OPEN_CALLS = 1000
 """Tool uses of one turn that may be under way; of more, the end is told without the input."""
 MAX_DURABLE_CALLS = 1000
 """Tool uses that one turn keeps for its commit at most."""
+
+
+_Payload: TypeAlias = tuple[dict[str, object], bool]
+"""The values of an event, and whether something had to be left out of them."""
 
 
 class Durable:
@@ -73,7 +77,7 @@ class Durable:
 
     def event(self, spec: Notify[..., object], **values: object) -> events.NewEvent:
         """The row for a call of `spec` with these arguments, without the scope."""
-        return events.NewEvent(spec.name, msgspec.json.encode(jsonable(values)[0]))
+        return events.NewEvent(spec.name, msgspec.json.encode(jsonable(values)))
 
     def committed(self) -> None:
         """Events were committed: wake the readers."""
@@ -108,10 +112,7 @@ class Cursor:
 
     async def read(self, limit: int = 100) -> list[DurableEvent]:
         rows = await self._store.write(lambda tx: self._read(tx, limit))
-        return [
-            DurableEvent(row.sequence, row.hook, row.created_at, msgspec.json.decode(row.payload))
-            for row in rows
-        ]
+        return [_durable_event(row) for row in rows]
 
     def _read(self, tx: Tx, limit: int) -> list[events.Row]:
         position = events.open_cursor(tx, self._owner)
@@ -123,6 +124,11 @@ class Cursor:
     async def wait(self) -> None:
         await self.arrived.wait()
         self.arrived.clear()
+
+
+def _durable_event(row: events.Row) -> DurableEvent:
+    values, truncated = msgspec.json.decode(row.payload, type=_Payload)
+    return DurableEvent(row.sequence, row.hook, row.created_at, values, truncated)
 
 
 @dataclass

@@ -111,13 +111,15 @@ class DurableEvent(msgspec.Struct, frozen=True):
     """An event as it was committed together with what it tells of.
 
     `values` are the arguments of the hook as plain JSON values, without the scope. `sequence` only
-    ever rises; `created_at` is in UNIX seconds.
+    ever rises; `created_at` is in UNIX seconds. `truncated` says that something was left out of the
+    values to keep them bounded.
     """
 
     sequence: int
     hook: str
     created_at: float
     values: dict[str, object]
+    truncated: bool = False
 
 
 class EventCursor(Protocol):

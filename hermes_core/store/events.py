@@ -10,7 +10,8 @@ from hermes_core.store.database import Tx
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event on its way. `payload` is a JSON object: the arguments of the hook by name."""
+    """An event on its way. `payload` is a JSON array: the arguments of the hook by name, and
+    whether something was left out of them."""
 
     hook: str
     payload: bytes

@@ -34,6 +34,8 @@ class Delivery:
     hook: str
     created_at: float
     values: Mapping[str, object] = field(repr=False)
+    truncated: bool = False
+    """Something was left out of the values before."""
     id: str = field(default_factory=lambda: os.urandom(16).hex())
     body: bytes = field(default=b"", repr=False)
     attempts: int = 0
@@ -228,7 +230,7 @@ class Worker:
             profile=self._profile,
             delivery_id=delivery.id,
             created_at=delivery.created_at,
-            cut=cut,
+            cut=cut or delivery.truncated,
             redact=self.target.settings.redact,
             mask=self._mask,
         )

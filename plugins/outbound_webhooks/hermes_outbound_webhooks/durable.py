@@ -29,22 +29,24 @@ _FURTHEST = LONGEST_PAUSE * 1.5
 _ERASED = 500
 """Ended deliveries that one transaction deletes."""
 _COLUMNS = (
-    "sequence, id, event, hook, payload, body, attempts, status, reason, created_at, state, since"
+    *("sequence", "id", "event", "hook", "payload", "truncated", "body", "attempts", "status"),
+    *("reason", "created_at", "state", "since"),
 )
 
 
 def insert(tx: sqlite3.Connection, target: str, delivery: Delivery) -> None:
     """Store a delivery that waits. Within the transaction that makes it known."""
     tx.execute(
-        "INSERT INTO webhook_delivery (id, target, event, hook, payload, body, state, attempts,"
-        " status, reason, created_at, since, due_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, 'pending', 0, 0, '', ?, ?, 0)",
+        "INSERT INTO webhook_delivery (id, target, event, hook, payload, truncated, body, state,"
+        " attempts, status, reason, created_at, since, due_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', 0, 0, '', ?, ?, 0)",
         (
             delivery.id,
             target,
             delivery.event,
             delivery.hook,
             msgspec.json.encode(delivery.values),
+            delivery.truncated,
             b"",
             delivery.created_at,
             delivery.created_at,
@@ -206,7 +208,7 @@ class DurableBacklog:
         now, target = self._wall(), self._target.name
         _expire(tx, target, now - self._target.settings.max_age, now)
         found = tx.execute(
-            f"SELECT {_COLUMNS} FROM webhook_delivery WHERE target = ?"  # noqa: S608
+            f"SELECT {', '.join(_COLUMNS)} FROM webhook_delivery WHERE target = ?"  # noqa: S608
             " AND state = 'pending' AND (due_at <= ? OR due_at > ?) ORDER BY sequence LIMIT ?",
             (target, now, now + _FURTHEST, BATCH),
         ).fetchall()
@@ -248,31 +250,6 @@ class DurableBacklog:
 
 
 def _delivery(row: Sequence[Any]) -> Delivery:
-    (
-        sequence,
-        id_,
-        event,
-        hook,
-        payload,
-        body,
-        attempts,
-        status,
-        reason,
-        created_at,
-        state,
-        since,
-    ) = row
-    return Delivery(
-        event=event,
-        hook=hook,
-        created_at=created_at,
-        values=msgspec.json.decode(payload),
-        id=id_,
-        body=body,
-        attempts=attempts,
-        state=state,
-        reason=reason,
-        status=status,
-        sequence=sequence,
-        since=since,
-    )
+    facts = dict(zip(_COLUMNS, row, strict=True))
+    values, truncated = msgspec.json.decode(facts.pop("payload")), bool(facts.pop("truncated"))
+    return Delivery(values=values, truncated=truncated, **facts)

@@ -192,7 +192,13 @@ class Webhooks:
         return [
             (
                 target.name,
-                Delivery(target.events[event.hook], event.hook, event.created_at, event.values),
+                Delivery(
+                    target.events[event.hook],
+                    event.hook,
+                    event.created_at,
+                    event.values,
+                    truncated=event.truncated,
+                ),
             )
             for target in self._targets
             if target.name in self._durable
@@ -214,8 +220,8 @@ class Webhooks:
 
     def _store(self, target: Target, hook: str, values: Mapping[str, object], now: float) -> None:
         """An event that no transaction of a turn writes: it is durable from here on."""
-        facts, _ = facts_of(values)
-        delivery = Delivery(target.events[hook], hook, now, facts)
+        facts, cut = facts_of(values)
+        delivery = Delivery(target.events[hook], hook, now, facts, truncated=cut)
         backlog = self._durable[target.name]
         try:
             write = self._context.tables.write(lambda tx: durable.insert(tx, target.name, delivery))

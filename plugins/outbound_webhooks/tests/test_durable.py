@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hermes_outbound_webhooks
-from hermes_core import HermesError
+from hermes_core import HermesError, Text, ToolEnd, ToolStart, Turn
+from hermes_core.messages import AgentEvent
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, WallClock, gateway
 from hermes_outbound_webhooks import durable, retry
 
@@ -146,6 +147,29 @@ def test_a_durable_delivery_has_an_age(
             await services.request("webhooks", {"do": "replay", "id": row["id"]})
             assert (await sink.next()).document["delivery_id"] == row["id"]
             await deliveries(running, "delivered", 2)
+
+    run(main())
+
+
+async def _verbose(turn: Turn) -> AsyncIterator[AgentEvent]:
+    much: dict[str, object] = {str(number): "x" * 50 for number in range(9000)}
+    yield ToolStart(call_id="1", name="grep", input=much)
+    yield ToolEnd(call_id="1", name="grep")
+    yield Text("done")
+
+
+def test_a_durable_document_says_that_it_was_cut(tmp_path: Path, sink: Any, target: Target) -> None:
+    config = target(durable=True, events=["on_tool_call_end", "on_turn_end"])
+
+    async def main() -> None:
+        platform = ScriptedPlatform()
+        plugins = (platform, ScriptedAgent(_verbose), hermes_outbound_webhooks)
+        async with gateway(tmp_path, *plugins, config=config):
+            await platform.say("hello")
+            documents = [(await sink.next()).document for _ in range(2)]
+            tool, turn = sorted(documents, key=lambda one: one["tool_name"] is None)
+            assert tool["extra"]["truncated"] is True
+            assert "truncated" not in turn["extra"]
 
     run(main())
 
