@@ -113,7 +113,15 @@ class Webhooks:
         except HermesError as error:
             log.warning("old deliveries cannot be deleted: %s", error)
             return
-        write.add_done_callback(_swept)
+        write.add_done_callback(self._swept)
+
+    def _swept(self, write: asyncio.Future[bool]) -> None:
+        if write.cancelled():
+            return
+        if (error := write.exception()) is not None:
+            log.warning("old deliveries cannot be deleted: %s", error)
+        elif write.result():
+            keep_house(self._context.scope.uuid)  # by whom it is to be done now
 
     async def request(self, request: Mapping[str, object]) -> Mapping[str, object]:
         """`status`, `deliveries` or `replay`, for ``hermes webhooks``."""
@@ -298,11 +306,6 @@ class Webhooks:
             f"there is no ended delivery {delivery_id!r:.60} whose body was kept",
             remedy="see `hermes webhooks deliveries`",
         )
-
-
-def _swept(write: asyncio.Future[None]) -> None:
-    if not write.cancelled() and (error := write.exception()) is not None:
-        log.warning("old deliveries cannot be deleted: %s", error)
 
 
 def _stored(write: asyncio.Future[None], backlog: durable.DurableBacklog) -> None:

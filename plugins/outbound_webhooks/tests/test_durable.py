@@ -175,23 +175,25 @@ def test_a_durable_document_says_that_it_was_cut(tmp_path: Path, sink: Any, targ
 
 
 def test_what_waits_for_a_target_that_is_no_more_ends_and_goes_with_age(
-    tmp_path: Path, sink: Any, target: Target
+    tmp_path: Path, sink: Any, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(durable, "ERASED", 1)
     wall = WallClock()
 
     async def talk() -> None:
         platform = ScriptedPlatform()
         plugins = (platform, ScriptedAgent(), hermes_outbound_webhooks)
         config = target("/hook/hang", durable=True, timeout="60s")
-        async with gateway(tmp_path, *plugins, config=config, wall=wall):
-            await platform.say("hello")
-            await sink.next()
+        async with gateway(tmp_path, *plugins, config=config, wall=wall) as running:
+            await platform.say("one")
+            await platform.say("two")
+            await deliveries(running, "pending", 2)
 
     async def look() -> None:
         plugins = (ScriptedPlatform(), ScriptedAgent(), hermes_outbound_webhooks)
         config = '[retention]\ncontent = "1d"\n' + target("/hook/200", name="other")
         async with gateway(tmp_path, *plugins, config=config, wall=wall) as running:
-            (row,) = await deliveries(running, "failed", 1)
+            row, _ = await deliveries(running, "failed", 2)
             assert row["reason"] == "there is no durable target of that name"
             profile = running.profiles["default"]
             with pytest.raises(HermesError, match="nothing is sent to audit"):
