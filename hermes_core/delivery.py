@@ -188,13 +188,15 @@ class Delivery:
         """Send a text from the core itself. Returns at once; it is committed in the background."""
         self._append(reply, self.compose(reply, text, kind))
 
-    def ask(self, reply: Reply, text: str, buttons: tuple[Button, ...], *, lives: float) -> None:
-        """Send a question that is of no use after `lives` seconds. Returns at once."""
+    def ask(self, reply: Reply, text: str, buttons: tuple[Button, ...], *, lives: float) -> str:
+        """Send a question that is of no use after `lives` seconds. Returns at once, with the text
+        of the message that has the buttons: the last part."""
         rows = self.compose(reply, text, "question")
         last = rows[-1]
         rows[-1] = replace(last, message=msgspec.structs.replace(last.message, buttons=buttons))
         until = self._wall() + lives
         self._append(reply, [replace(row, expires_at=until) for row in rows])
+        return last.message.text
 
     def _append(self, reply: Reply, rows: list[NewRow]) -> None:
         ready = self.ready(reply.address)

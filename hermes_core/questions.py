@@ -22,6 +22,7 @@ from hermes_core.store.outbox import Shown
 if TYPE_CHECKING:
     from hermes_core.attempts import Link
     from hermes_core.lanes import Run
+    from hermes_core.moves import Moves
 
 MAX_CHOICES = 8
 MAX_LABEL = 40
@@ -30,7 +31,8 @@ MAX_LABEL = 40
 
 @dataclass(eq=False)
 class _Question:
-    """One question that waits. `values` are those of its buttons, one for each choice."""
+    """One question that waits. `text` is what the message with the buttons says, `values` are those
+    of its buttons, one for each choice."""
 
     run: Run
     text: str
@@ -50,10 +52,14 @@ class _Question:
 class Questions:
     """The questions of one profile that wait for an answer."""
 
-    def __init__(self, delivery: Delivery, link: Callable[[str], Link | None]) -> None:
-        """`link(account_key)` finds a configured account of the profile."""
+    def __init__(
+        self, delivery: Delivery, link: Callable[[str], Link | None], moves: Moves
+    ) -> None:
+        """`link(account_key)` finds a configured account of the profile; `moves` are its chats that
+        have moved."""
         self._delivery = delivery
         self._link = link
+        self._moves = moves
         self._open: list[_Question] = []
 
     async def ask(
@@ -77,10 +83,10 @@ class Questions:
         self._open.append(question)
         try:
             self._show(question, limit)
-            async with asyncio.timeout(limit):
-                return question.choices[await question.chosen]
-        except TimeoutError:
-            return None
+            await asyncio.wait([question.chosen], timeout=limit)
+            # What was chosen counts, also at the last moment: people were told.
+            chosen = question.chosen
+            return question.choices[chosen.result()] if chosen.done() else None
         finally:
             self._open.remove(question)
 
@@ -96,7 +102,8 @@ class Questions:
 
     async def _by_command(self, call: Call) -> str:
         for question in self._open:
-            in_session = question.reply.session_key == call.session_key
+            asked_in = self._moves.key(question.reply.session_key)
+            in_session = asked_in == self._moves.key(call.session_key)
             if in_session and question.is_for(call.event.sender.id, admin=call.admin):
                 return self._by_number(question, call.arguments)
         return "There is no question for you to answer."
@@ -115,7 +122,7 @@ class Questions:
                 Button(label=label, value=value)
                 for label, value in zip(question.choices, question.values, strict=True)
             )
-            self._delivery.ask(question.reply, question.text, buttons, lives=limit)
+            question.text = self._delivery.ask(question.reply, question.text, buttons, lives=limit)
             return
         listed = "\n".join(
             f"{number}. {label}" for number, label in enumerate(question.choices, start=1)
@@ -124,7 +131,8 @@ class Questions:
         self._delivery.ask(question.reply, text, (), lives=limit)
 
     def _may_press(self, question: _Question, event: Action, *, admin: bool) -> bool:
-        address, asked = event.address, question.reply.address
+        address = self._moves.address(event.address)
+        asked = self._moves.address(question.reply.address)
         same_chat = (address.account_key, address.chat_id) == (asked.account_key, asked.chat_id)
         return same_chat and question.is_for(event.sender.id, admin=admin)
 

@@ -116,7 +116,7 @@ class ServedProfile:
         )
         self.lanes = Lanes(self._run_next, slots)
         self.commands = Commands()
-        questions = Questions(self.delivery, self.accounts.link)
+        questions = Questions(self.delivery, self.accounts.link, self._moves)
         own = GatewayCommands(self.commands, self.lanes, store, restart)
         plugged = plugin_commands(hooks, scope, settings.plugins.disabled)
         self.commands.add((*COMMANDS, *own, questions.command, *plugged))

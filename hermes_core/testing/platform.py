@@ -199,11 +199,17 @@ class ScriptedPlatform:
         return await self.inject(event)
 
     async def press(
-        self, value: str, *, message_id: str, user: str = "u1", chat: str = "c1"
+        self,
+        value: str,
+        *,
+        message_id: str,
+        user: str = "u1",
+        chat: str = "c1",
+        kind: ChatKind = "dm",
     ) -> Received:
         """Let a person press a button."""
         event = Action(
-            address=self.address(chat),
+            address=self.address(chat, kind=kind),
             sender=Sender(id=user, name=user.upper()),
             event_id=f"e{next(self._events)}",
             message_id=message_id,

@@ -70,8 +70,8 @@ def store_of(gateway: Gateway) -> Store:
 
 
 @asynccontextmanager
-async def held_writes(gateway: Gateway) -> AsyncIterator[None]:
-    """Nothing is committed inside the context."""
+async def held_writes(gateway: Gateway) -> AsyncIterator[Callable[[], None]]:
+    """Nothing is committed inside the context, until what it gives is called."""
     loop = asyncio.get_running_loop()
     begun, go = asyncio.Event(), threading.Event()
 
@@ -82,7 +82,7 @@ async def held_writes(gateway: Gateway) -> AsyncIterator[None]:
     write = store_of(gateway).write(hold)
     await begun.wait()
     try:
-        yield
+        yield go.set
     finally:
         go.set()
         await write

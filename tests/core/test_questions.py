@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from hermes_core import AgentEvent, Button, RateLimited, Text, Turn
 from hermes_core.gateway import Gateway
 from hermes_core.messages import Accepted, Denied
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, Sent, gateway
-from tests.core.support import until
+from tests.core.support import held_writes, store_of, until
 from tests.store.support import one_batch
 
 CHOICES = ["Allow", "Deny"]
@@ -24,6 +26,15 @@ Work = Callable[[Gateway, ScriptedPlatform], Awaitable[None]]
 async def asks(turn: Turn) -> AsyncIterator[AgentEvent]:
     choice = await turn.ask("Delete it?", CHOICES)
     yield Text(f"chosen: {choice}")
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose time a test can let pass."""
+
+    skipped = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped
 
 
 def run(
@@ -40,7 +51,8 @@ def run(
             async with gateway(path, network, ScriptedAgent(agent), config=config) as running:
                 await work(running, network)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(main())
 
 
 async def asked(platform: ScriptedPlatform) -> tuple[Sent, tuple[Button, ...]]:
@@ -96,19 +108,19 @@ def test_only_its_person_or_an_admin_decides_there_and_once(
     async def work(running: Gateway, platform: ScriptedPlatform) -> None:
         await platform.say("hello", user="u1", chat="g", kind="group")
         sent, (allow, deny) = await asked(platform)
-        there = {"message_id": sent.message_id, "chat": "g"}
-        assert isinstance(await platform.press(allow.value, user="u9", **there), Denied)
-        assert isinstance(await platform.press(allow.value, user="u2", **there), Accepted)
-        elsewhere = {"message_id": sent.message_id, "chat": "other"}
-        assert isinstance(await platform.press(allow.value, user="u1", **elsewhere), Accepted)
-        await platform.press("q_0123456789", user="u1", **there)
+        press = partial(platform.press, message_id=sent.message_id)
+        there = partial(press, chat="g")
+        assert isinstance(await there(allow.value, user="u9"), Denied)
+        assert isinstance(await there(allow.value, user="u2"), Accepted)
+        assert isinstance(await press(allow.value, user="u1", chat="other"), Accepted)
+        await there("q_0123456789", user="u1")
         assert len(platform.sent) == 1
         async with asyncio.TaskGroup() as both, one_batch(running.profiles["default"].store):
-            both.create_task(platform.press(deny.value, user="boss", **there))
-            both.create_task(platform.press(allow.value, user="u1", **there))
+            both.create_task(there(deny.value, user="boss"))
+            both.create_task(there(allow.value, user="u1"))
             await ticks()
         await until(lambda: "chosen: Deny" in platform.texts())
-        await platform.press(allow.value, user="u1", **there)
+        await there(allow.value, user="u1")
         await platform.say("/choose 1", user="u1", chat="g", kind="group")
         await until(lambda: "There is no question for you to answer." in platform.texts())
         assert platform.texts()[0] == "Delete it?\n→ Deny"
@@ -204,3 +216,70 @@ def test_a_question_that_comes_too_late_is_not_sent(tmp_path: Path) -> None:
         assert await platform.next_text() == "chosen: None"
 
     run(tmp_path, work, agent=impatient)
+
+
+@pytest.mark.parametrize("by_button", [True, False])
+def test_a_question_follows_its_chat_to_another_id(tmp_path: Path, by_button: bool) -> None:
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello", chat="g", kind="group")
+        sent, buttons = await asked(platform)
+        await platform.migrate("g", "new")
+        if by_button:
+            await platform.press(
+                buttons[1].value, message_id=sent.message_id, chat="new", kind="group"
+            )
+        else:
+            await platform.say("/choose 2", chat="new", kind="group")
+        await until(lambda: "chosen: Deny" in platform.texts("new"))
+
+    run(tmp_path, work)
+
+
+def test_who_is_told_that_a_choice_was_made_has_made_it(tmp_path: Path) -> None:
+    """The loop hears of the press and of the end of the time at the same moment."""
+
+    async def impatient(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text(f"chosen: {await turn.ask('Delete it?', CHOICES, limit=5.0)}")
+
+    async def work(running: Gateway, platform: ScriptedPlatform) -> None:
+        loop, store = asyncio.get_running_loop(), store_of(running)
+        assert isinstance(loop, SkippingLoop)
+        await platform.say("hello")
+        sent, buttons = await asked(platform)
+        taken, committed = threading.Event(), threading.Event()
+        async with held_writes(running) as release:
+            press = platform.press(buttons[0].value, message_id=sent.message_id)
+            pressed = asyncio.ensure_future(press)
+            await ticks()
+            store.write(lambda _: taken.set())  # in one transaction with the press
+            release()
+            taken.wait()
+            store.write(lambda _: committed.set())  # in the next one
+            committed.wait()
+            loop.skipped += 6.0
+        await pressed
+        await until(lambda: len(platform.texts()) == 2)
+        assert platform.texts() == ["Delete it?\n→ Allow", "chosen: Allow"]
+
+    run(tmp_path, work, agent=impatient)
+
+
+def test_a_long_question_is_not_shown_again_with_its_answer(tmp_path: Path) -> None:
+    question = " ".join(f"word{number}" for number in range(60))
+
+    async def long(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text(f"chosen: {await turn.ask(question, CHOICES)}")
+
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        sent, buttons = await asked(platform)
+        while not buttons:
+            sent, buttons = await asked(platform)
+        await platform.press(buttons[1].value, message_id=sent.message_id)
+        await until(lambda: "chosen: Deny" in platform.texts())
+        await until(lambda: any("→ Deny" in text for text in platform.texts()))
+        shown = " ".join(platform.texts()).split()
+        assert [word for word in shown if word.startswith("word")] == question.split()
+
+    platform = ScriptedPlatform(buttons=True, edit=True, max_length=200)
+    run(tmp_path, work, platform=platform, agent=long)
