@@ -26,6 +26,7 @@ def check_at_rest(world: World) -> list[str]:
             *_in_order(connection),
             *_answered_once(connection, world),
             *_delivered(connection, world),
+            *_chosen(connection, world),
         ]
     finally:
         connection.close()
@@ -48,6 +49,9 @@ def check_accepted(world: World) -> list[str]:
 def _everything_ended(connection: sqlite3.Connection, world: World) -> list[str]:
     faults: list[str] = []
     rows = connection.execute("SELECT sequence, payload, type, state, reason FROM inbox").fetchall()
+    for sequence, payload, _, state, _ in rows:
+        if not payload and state in {"waiting", "running"}:
+            faults.append(f"C: row {sequence} is {state} and erased")
     states = {sequence: (state, reason) for sequence, _, _, state, reason in rows}
     for sequence, payload, _, state, reason in rows:
         if state in {"waiting", "running"}:
@@ -83,11 +87,11 @@ def _answered_once(connection: sqlite3.Connection, world: World) -> list[str]:
     """Each message has one answered turn at most, and nobody runs the agent after it."""
     faults: list[str] = []
     rows = connection.execute(
-        "SELECT payload, inbox.reason, turn.state FROM inbox LEFT JOIN turn"
+        "SELECT sequence, payload, inbox.reason, turn.state FROM inbox LEFT JOIN turn"
         " ON turn.id = inbox.turn_id WHERE type = 'message'"
     ).fetchall()
-    for payload, reason, state in rows:
-        event = decode_inbound(payload)
+    for sequence, payload, reason, state in rows:
+        event = decode_inbound(payload or world.erased["inbox", sequence])
         assert isinstance(event, Message)
         runs = [run for run in world.runs if event.text in run.texts]
         habit = event.text.split()[-1]
@@ -113,6 +117,10 @@ def _delivered(connection: sqlite3.Connection, world: World) -> list[str]:
     ).fetchall()
     shown = _shown(world)
     faults: list[str] = []
+    rows = [
+        (sequence, chat, payload or world.erased["outbox", sequence], state, reason)
+        for sequence, chat, payload, state, reason in rows
+    ]
     for _, _, payload, state, reason in rows:
         message = _decode(payload)
         faults += _fate(message, state, reason, shown.pop(message.id, []), world)
@@ -137,10 +145,29 @@ def _fate(
         yield f"D: {message.text!r} is still {state}"
     if state == "delivered" and not texts:
         yield f"D: {message.text!r} has a receipt and was never sent"
+    if state == "expired" and message.kind == "question":
+        return
     if state in {"failed", "unknown", "expired"}:
         yield f"D: {message.text!r} was not delivered: {reason}"
     if len(texts) > 1 and (world.habit.kind != "neither" or "[repeated]" not in texts[-1]):
         yield f"D: {message.text!r} was shown {len(texts)} times: {texts!r}"
+
+
+def _chosen(connection: sqlite3.Connection, world: World) -> list[str]:
+    """What people are told that was chosen is what the turn was told, unless it was cut."""
+    faults: list[str] = []
+    told: dict[str, list[str]] = defaultdict(list)
+    for sequence, payload in connection.execute("SELECT sequence, payload FROM outbox"):
+        text = _decode(payload or world.erased["outbox", sequence]).text
+        if "?\n→ " in text:
+            turn, _, choice = text.removeprefix("[repeated] ").partition("?\n→ ")
+            told[turn].append(choice)
+    for run in world.runs:
+        wanted, found = world.chosen.get(run.turn_id), told[run.turn_id]
+        cut = run.cancelled or not run.ended
+        if len(found) > 1 or (found and not cut and wanted != found[0]):
+            faults.append(f"D: {run.turn_id} was told {wanted!r}, and people {found!r}")
+    return faults
 
 
 def _overtaking(world: World, places: dict[str, tuple[str, int]]) -> list[str]:
@@ -163,10 +190,10 @@ def _answers(connection: sqlite3.Connection, world: World) -> list[str]:
     """Each answered turn has its whole answer in the outbox, and only answered ones have one."""
     faults: list[str] = []
     finals: dict[str, str] = defaultdict(str)
-    for payload, turn_id in connection.execute(
-        "SELECT payload, turn_id FROM outbox ORDER BY sequence"
+    for sequence, payload, turn_id in connection.execute(
+        "SELECT sequence, payload, turn_id FROM outbox ORDER BY sequence"
     ):
-        message = _decode(payload)
+        message = _decode(payload or world.erased["outbox", sequence])
         if message.kind == "final":
             finals[turn_id] += message.text.removeprefix("[repeated] ")
     for turn_id, state in connection.execute("SELECT id, state FROM turn"):

@@ -116,6 +116,7 @@ class Explorer:
 async def _life(world: World, profile: ServedProfile, *, shutdown: bool, quiet: bool) -> None:
     await profile.start()
     await world.connected(profile)
+    world.begin_keeping_house(profile)
     if not quiet:
         script = asyncio.ensure_future(world.script())
         if shutdown:

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,20 +35,31 @@ from hermes_core.config import (
 from hermes_core.plugins import Hooks, Loaded, load
 from hermes_core.profiles import ProfileScope, ProfileSecrets
 from hermes_core.served import ServedProfile
-from hermes_core.testing import OK, Result, ScriptedAgent, ScriptedPlatform, StoreThenRaise
+from hermes_core.settings import Duration
+from hermes_core.store import Tx, erasing
+from hermes_core.testing import OK, Result, ScriptedAgent, ScriptedPlatform, Sent, StoreThenRaise
 from hermes_core.testing.platform import Empty
 from tests.world.store import SteppedStore
 
-HABITS = ("echo", "echo", "echo", "slow", "stream", "fail", "exit", "hang", "stubborn", "silent")
+HABITS = (
+    *("echo", "echo", "echo", "slow", "stream", "ask", "fail", "exit", "hang", "stubborn"),
+    "silent",
+)
+CHOICES = ("yes", "no")
 BUSY: tuple[Busy, ...] = ("queue", "queue", "queue", "coalesce", "interrupt", "steer")
 ENDS = ("rest", "rest", "shutdown", "crash")
 
 
 @cache
-def _plugins(kind: str, edit: bool) -> tuple[ScriptedPlatform, ScriptedAgent, Loaded]:
+def _plugins(
+    kind: str, edit: bool, buttons: bool
+) -> tuple[ScriptedPlatform, ScriptedAgent, Loaded]:
     """Loaded once for all worlds: that takes longer than a world does."""
     platform = ScriptedPlatform(
-        idempotent=kind == "idempotent", reconciles=kind == "reconciles", edit=edit
+        idempotent=kind == "idempotent",
+        reconciles=kind == "reconciles",
+        edit=edit,
+        buttons=buttons,
     )
     agent = ScriptedAgent()
     return platform, agent, load(extra=(platform, agent), path=())
@@ -65,6 +76,8 @@ class Habit:
     edit: bool
     haste: float
     end: str
+    buttons: bool
+    aging: bool
 
     @classmethod
     def draw(cls, rng: random.Random) -> Habit:
@@ -77,6 +90,8 @@ class Habit:
             edit=rng.random() < 0.4,
             haste=rng.choice((0.0, 0.5, 0.9)),
             end=rng.choice(ENDS),
+            buttons=rng.random() < 0.5,
+            aging=rng.random() < 0.3,
         )
 
 
@@ -100,13 +115,17 @@ class World:
     accepted: dict[int, str] = field(default_factory=dict)
     runs: list[AgentRun] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    chosen: dict[str, str] = field(default_factory=dict)
     faulty: Callable[..., ServedProfile] = ServedProfile
+    erased: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(f"script {self.seed}")  # noqa: S311 - a script, no secret
         self.habit = Habit.draw(self.rng)
         self.wall = 1_700_000_000.0
-        self.platform, agent, loaded = _plugins(self.habit.kind, self.habit.edit)
+        self.platform, agent, loaded = _plugins(
+            self.habit.kind, self.habit.edit, self.habit.buttons
+        )
         self._hooks = Hooks(loaded)
         self.platform.forget()
         agent.behaviour = self._behave
@@ -119,7 +138,11 @@ class World:
         """A gateway's profile over the database as it is now."""
         settings = ProfileSettings(
             agent=AgentSettings(use="scripted", tables={"scripted": Empty()}),
-            sessions=SessionSettings(busy=self.habit.busy),
+            sessions=SessionSettings(
+                busy=self.habit.busy,
+                reset="idle" if self.habit.aging else "none",
+                reset_idle=Duration(1.0),
+            ),
             accounts=(AccountSettings(platform="scripted", account="default", settings=Empty()),),
         )
         scope = ProfileScope(
@@ -131,6 +154,8 @@ class World:
             secrets=ProfileSecrets(),
         )
         self._live.clear()
+        self._loop = asyncio.get_event_loop()
+        self.wall += 10_000.0
         self.store = SteppedStore(self.database)
         return self.faulty(
             scope=scope,
@@ -139,8 +164,12 @@ class World:
             hooks=self._hooks,
             slots=asyncio.Semaphore(2),
             restart=lambda: False,
-            wall=lambda: self.wall,
+            wall=self.clock,
         )
+
+    def clock(self) -> float:
+        """Wall time: it goes on with the loop's."""
+        return self.wall + self._loop.time()
 
     async def connected(self, profile: ServedProfile) -> None:
         """Wait until the network is there: nobody can say anything before."""
@@ -163,6 +192,8 @@ class World:
         self._live[turn.session_id].append(run)
         try:
             habit = texts[0].split()[-1]
+            if habit == "ask":
+                await self._ask(turn)
             async with aclosing(self._habit(habit, run)) as pieces:
                 async for piece in pieces:
                     yield Text(piece)
@@ -172,6 +203,12 @@ class World:
         finally:
             run.ended = True
             self._live[turn.session_id].remove(run)
+
+    async def _ask(self, turn: Turn) -> None:
+        limit = self.rng.choice((0.0, 0.5, 3.0))
+        choice = await turn.ask(f"{turn.id}?", CHOICES, limit=limit)
+        if choice is not None:
+            self.chosen[turn.id] = choice
 
     async def _habit(self, habit: str, run: AgentRun) -> AsyncGenerator[str, None]:
         answer = f"{run.turn_id}: {' | '.join(run.texts)}"
@@ -206,6 +243,8 @@ class World:
         async with asyncio.TaskGroup() as group:
             if self.rng.random() < 0.5:
                 group.create_task(self._chat())
+            if self.habit.buttons:
+                group.create_task(self._decide())
             for _ in range(self.habit.actions):
                 await self._act(group)
                 if self.rng.random() > self.habit.haste:
@@ -220,6 +259,42 @@ class World:
                     break
                 await asyncio.sleep(0)
             await self._say(self._text(0.5), "c1")
+
+    def begin_keeping_house(self, profile: ServedProfile) -> None:
+        if self.habit.aging:
+            self._house = asyncio.ensure_future(self._keep_house(profile))
+
+    async def _keep_house(self, profile: ServedProfile) -> None:
+        """Let everything that is over lose its content at once, and sessions end by their age."""
+        for _ in range(10):
+            await asyncio.sleep(self.rng.choice((0.0, 0.3, 2.0)))
+            await profile.intake.expire_sessions()
+            await self.store.write(self._erase)
+
+    def _erase(self, tx: Tx) -> None:
+        for table in ("inbox", "outbox"):
+            rows = tx.execute(
+                f"SELECT sequence, payload FROM {table} WHERE payload <> x''"  # noqa: S608
+            )
+            self.erased |= {(table, sequence): payload for sequence, payload in rows}
+        for step in (erasing.erase_inbox, erasing.erase_outbox, erasing.erase_turns):
+            step(tx, self.clock() + 1.0)
+
+    async def _decide(self) -> None:
+        """Somebody who presses a button of each question, at once or when it is over."""
+        seen = 0
+        for _ in range(30):
+            await asyncio.sleep(self.rng.choice((0.0, 0.5)))
+            for sent in self.platform.sent[seen:]:
+                if sent.message.buttons:
+                    await self._press(sent)
+            seen = len(self.platform.sent)
+
+    async def _press(self, sent: Sent) -> None:
+        button = self.rng.choice(sent.message.buttons)
+        chat = sent.message.address.chat_id
+        with suppress(NotReady):
+            await self.platform.press(button.value, message_id=sent.message_id, chat=chat)
 
     async def _act(self, group: asyncio.TaskGroup) -> None:
         roll = self.rng.random()
@@ -249,6 +324,8 @@ class World:
             return "/stop drop"
         if roll > 0.84:
             return "/new"
+        if roll > 0.8:
+            return "/choose 1"
         return f"m{self._number} {self.rng.choice(HABITS)}"
 
     async def _say(self, text: str, chat: str) -> None:
