@@ -20,7 +20,7 @@ from hermes_core.built_agents import BuiltAgents
 from hermes_core.commands import Commands, require_known_commands
 from hermes_core.conversation import COMMANDS
 from hermes_core.delivery import Delivery, Reply
-from hermes_core.errors import HermesError
+from hermes_core.errors import HermesError, StoreError
 from hermes_core.events import HousekeepingInfo
 from hermes_core.gateway_commands import GatewayCommands, plugin_commands
 from hermes_core.intake import Intake, IntakePolicy
@@ -213,8 +213,11 @@ class ServedProfile:
         await self.store.look_again()
         await self.intake.expire_sessions()
         await self.durable.expire()
-        await search.catch_up(self.store)
-        await self.retention.keep_house()
+        try:
+            await search.catch_up(self.store)
+            await self.retention.keep_house()
+        except StoreError as error:
+            await search.discard_if_damaged(self.store, error)
 
     def pause(self) -> None:
         """Begin no turn until `resume`; what comes in waits, and its people are told once."""

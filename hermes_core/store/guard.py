@@ -56,10 +56,15 @@ class Guard:
 def is_damage(error: Exception) -> bool:
     """Whether SQLite says that the file is not what it has to be. A damaged index of a virtual
     table, which can be built anew, is not meant."""
-    cause = error if isinstance(error, sqlite3.Error) else error.__cause__ or error.__context__
-    if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB:
+    if is_index_damage(error):
         return False
     return primary_code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_index_damage(error: Exception) -> bool:
+    """Whether SQLite says that the index of a virtual table is damaged."""
+    cause = error if isinstance(error, sqlite3.Error) else error.__cause__ or error.__context__
+    return getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_CORRUPT_VTAB
 
 
 def refusal(trouble: str, path: Path) -> StoreError:

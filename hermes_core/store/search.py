@@ -8,18 +8,22 @@ another database has its own way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import peewee as pw
 
-from hermes_core.errors import HermesError
+from hermes_core.errors import HermesError, StoreError
 from hermes_core.store.database import Tx, connection_of
+from hermes_core.store.guard import is_index_damage
 from hermes_core.text import clean
 
 if TYPE_CHECKING:
     from hermes_core.store.store import Store
+
+log = logging.getLogger(__name__)
 
 BATCH = 200
 """Lines in one transaction: 4 ms of the writer's time with texts of a hundred words."""
@@ -72,6 +76,17 @@ async def purge_all(store: Store) -> None:
         for _ in range(ROUNDS):
             if not await store.write(lambda tx: purge(tx, begin=False)):
                 break
+
+
+async def discard_if_damaged(store: Store, error: StoreError) -> None:
+    """Throw the index away if it was what failed a write; the next `catch_up` makes it anew.
+
+    Raises `error` if it was something else, StoreError and StoreFault if the index cannot go.
+    """
+    if not is_index_damage(error):
+        raise error
+    log.error("the index for searching is damaged, and is made anew: %s", error.__cause__)
+    await store.write(lambda tx: tx.execute("DROP TABLE IF EXISTS message_text"))
 
 
 def index(tx: Tx) -> int:

@@ -228,6 +228,7 @@ class Store:
         """What a write failed by, for whoever asked for it; said in the log unless it blames the
         operation."""
         cannot = cannot_use(self.path, error)
+        cannot.__cause__ = error
         if is_damage(error):
             self._refuse(DAMAGED)
         elif isinstance(cannot, StoreError):

@@ -372,6 +372,28 @@ def test_housekeeping_indexes_transcripts(tmp_path: Path) -> None:
     run_in(loop, main())
 
 
+def test_housekeeping_makes_a_damaged_index_anew(tmp_path: Path) -> None:
+    """The agent answers with a word of each message; the index is damaged after the first few."""
+
+    async def main() -> None:
+        platform = ScriptedPlatform()
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            profile = running.profiles["default"]
+            for number in range(30):
+                await platform.say(f"word{number}")
+                await platform.next_text()
+                await profile.housekeep()
+                if number == 3:
+                    await profile.store.write(
+                        lambda tx: tx.execute("DELETE FROM message_text_data WHERE id > 10")
+                    )
+            assert await profile.store.write(search.index) == 0
+            check = "INSERT INTO message_text (message_text, rank) VALUES ('integrity-check', 1)"
+            await profile.store.write(lambda tx: tx.execute(check))
+
+    run(main())
+
+
 def test_housekeeping_erases_while_a_gateway_runs(tmp_path: Path) -> None:
     async def main() -> None:
         wall = WallClock()
