@@ -36,6 +36,8 @@ LATE = 600.0
 """Seconds after which a message says that it is late."""
 REPEAT_MARK = "[repeated] "
 LATE_MARK = "[delayed] "
+_NOT_NOW = (RateLimited, Unreachable)
+"""Errors of a platform that can be asked again."""
 MARKS = REPEAT_MARK + LATE_MARK
 """Room for these is kept when texts are split."""
 
@@ -110,12 +112,15 @@ async def attempt(row: Row, link: Link, wall: Callable[[], float]) -> Verdict:
         return Over("expired", reason="too old to be sent")
     if not link.connected:
         return Again(_unspent(row), None)
-    row = replace(row, shown=await _shown(row, link))
-    if row.doubtful and not _harmless(row, link):
-        found = await _look_for(row, link)
-        if isinstance(found, Over):
-            return found
-        row = found
+    try:
+        row = replace(row, shown=await _shown(row, link))
+        if row.doubtful and not _harmless(row, link):
+            found = await _look_for(row, link)
+            if isinstance(found, Over):
+                return found
+            row = found
+    except _NOT_NOW as error:
+        return _refused(row, error)
     message = _marked(row, link, now)
     try:
         target = row.shown.message_id
@@ -145,9 +150,12 @@ def may_have_arrived(error: Exception) -> bool:
 
 
 async def _shown(row: Row, link: Link) -> Shown:
-    """What the row is to complete. A message that nobody can find is left alone."""
+    """What the row is to complete. A message that nobody can find is left alone. Raises what says
+    that somebody can, later."""
     try:
         return await look_for(row.shown, link)
+    except _NOT_NOW:
+        raise
     except Exception as error:
         log.info("cannot tell whether a preview was shown: %s", error, extra={"turn": row.turn_id})
         return Shown()
@@ -155,9 +163,11 @@ async def _shown(row: Row, link: Link) -> Shown:
 
 async def _look_for(row: Row, link: Link) -> Over | Row:
     """Find out whether an earlier attempt arrived. The row to send, still doubtful if nobody
-    knows."""
+    knows. Raises what says that somebody does, later."""
     try:
         receipt = await link.reconcile(row.message)
+    except _NOT_NOW:
+        raise
     except Exception as error:
         log.info("cannot tell what became of a message: %s", error, extra={"turn": row.turn_id})
         if link.on_unknown == "drop":

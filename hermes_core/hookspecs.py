@@ -181,9 +181,9 @@ def draft(message: Outbound) -> None:
 def reconcile(message: Outbound) -> Receipt | None:
     """Find out what became of an earlier `send` of this very message, whose outcome is unknown.
 
-    Return its receipt when it arrived, None when it certainly did not; raise anything when nobody
-    can tell. Without an implementation the core sends it again, marked, unless the platform is
-    idempotent.
+    Return its receipt when it arrived, None when it certainly did not; raise RateLimited or
+    Unreachable to be asked again later, anything else when nobody can tell. Without an
+    implementation the core sends it again, marked, unless the platform is idempotent.
     """
     raise NotImplementedError
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from hermes_core import (
     SendRejected,
     Text,
     Turn,
+    Unreachable,
     hookimpl,
 )
 from hermes_core.gateway import Gateway
@@ -682,6 +684,45 @@ def test_a_preview_that_may_have_arrived_is_completed_and_never_shown_twice(
         assert list(shown.values()) == [*stray, "one two three"]
 
     run(scenario(), speed=HASTY)
+
+
+@pytest.mark.parametrize("error", [RateLimited(1.0), Unreachable("scripted")])
+@pytest.mark.parametrize("first", ["preview", "answer"])
+def test_a_platform_that_cannot_tell_just_now_is_asked_again(
+    tmp_path: Path, error: Exception, first: str
+) -> None:
+    """Whether what was sent first arrived: the beginning of an answer, or all of it."""
+    errors = deque([error])
+
+    class Busy(ScriptedPlatform):
+        async def found(self, message: Outbound) -> Receipt | None:
+            if errors:
+                raise errors.popleft()
+            return await super().found(message)
+
+    async def scenario() -> None:
+        async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
+            yield Text("one ")
+            if first == "preview":
+                await until(lambda: bool(platform.sent))
+            yield Text("two")
+
+        platform = Busy(edit=first == "preview", edit_interval=100, reconciles=True)
+        platform.results.append(StoreThenRaise(OutcomeUnknown("scripted")))
+        config = '[platforms.scripted]\non_unknown = "drop"\n'
+        async with gateway(tmp_path, platform, ScriptedAgent(slowly), config=config) as running:
+            await platform.say("go")
+            await until(lambda: not errors)
+            await until(lambda: running.profiles["default"].delivery.idle(platform.address()))
+            platform.lose_connection()
+            await platform.say("/whoami")
+            await until(lambda: any("admitted" in text for text in platform.texts()))
+        shown = {sent.message_id: sent.message.text for sent in platform.sent}
+        assert list(shown.values())[:-1] == ["one two"]
+
+    run(scenario(), speed=HASTY)
+    states = rows(tmp_path, "SELECT state FROM outbox ORDER BY sequence")
+    assert states == [("delivered",), ("delivered",)]
 
 
 def test_where_there_are_drafts_an_answer_is_drafted_and_sent_once(tmp_path: Path) -> None:
