@@ -40,14 +40,14 @@ class Quotes:
         self._store = store
         self._source = source
 
-    async def of(self, event: Message) -> Message:
-        """The message with the text that it replies to, if the agent has not been told that
+    async def of(self, event: Message, session_key: str, generation: int) -> Message:
+        """The message with the text that it replies to, if its session has not been told that
         already. Without it when it cannot be had: it never costs the message."""
         source = self._source(event.address.account_key)
         if event.quoted or not event.reply_to or source is None or not source.quotes:
             return event
         try:
-            if await self._was_told(event.address, event.reply_to):
+            if await self._was_told(event.address, event.reply_to, session_key, generation):
                 return event
             text = await source.quote(event.address, event.reply_to)
         except Exception as error:
@@ -59,9 +59,12 @@ class Quotes:
             return event
         return msgspec.structs.replace(event, quoted=clean(text)[:MAX_QUOTE])
 
-    async def _was_told(self, address: Address, message_id: str) -> bool:
+    async def _was_told(
+        self, address: Address, message_id: str, session_key: str, generation: int
+    ) -> bool:
+        chat = address.account_key, address.chat_id
         return await self._store.read(
             lambda database: inbox.has_message(
-                connection_of(database), address.account_key, address.chat_id, message_id
+                connection_of(database), chat, message_id, session_key, generation
             )
         )

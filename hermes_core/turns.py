@@ -239,7 +239,7 @@ class Turns:
     async def _run(
         self, lane: Lane, taken: turns.Taken, messages: Sequence[Admitted[Message]]
     ) -> None:
-        job = self._job(taken, [await self._whole(admitted) for admitted in messages])
+        job = self._job(taken, [await self._whole(taken, admitted) for admitted in messages])
         watch = TurnWatch(self._hooks, self._durable, self._scope, job.info)
         outcome = Outcome("interrupted", reason="the gateway stopped")
         watch.begin(_new_session(taken, job.info))
@@ -263,9 +263,10 @@ class Turns:
                 if preview is not None:
                     await preview.close()
 
-    async def _whole(self, admitted: Admitted[Message]) -> Message:
+    async def _whole(self, taken: turns.Taken, admitted: Admitted[Message]) -> Message:
         """The message with what it refers to: files, and the text that it replies to."""
-        return await self._quotes.of(await self._attachments.of(admitted))
+        event = await self._attachments.of(admitted)
+        return await self._quotes.of(event, taken.session_key, taken.generation)
 
     async def _answer(self, lane: Lane, taken: turns.Taken, job: Job, hear: Hearing) -> None:
         """Let the agent run, write the end, and tell the observers."""

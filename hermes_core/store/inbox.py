@@ -39,11 +39,15 @@ class Stored:
     sequence: int
 
 
-def has_message(tx: Tx, account: str, chat_id: str, message_id: str) -> bool:
-    """Whether a message was taken in, on a network whose messages and events have one id."""
+def has_message(
+    tx: Tx, chat: tuple[str, str], message_id: str, session_key: str, generation: int
+) -> bool:
+    """Whether a session was given a message of a chat (its account and id), on a network whose
+    messages and events have one id."""
     row = tx.execute(
-        "SELECT 1 FROM inbox WHERE account = ? AND chat_id = ? AND event_id = ?",
-        (account, chat_id, message_id),
+        "SELECT 1 FROM inbox WHERE account = ? AND chat_id = ? AND event_id = ?"
+        " AND session_key = ? AND generation = ?",
+        (*chat, message_id, session_key, generation),
     ).fetchone()
     return row is not None
 

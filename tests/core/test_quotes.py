@@ -27,7 +27,7 @@ def run(path: Path, known: Mapping[str, str] | None, work: Work) -> list[str]:
     async def main() -> None:
         async with asyncio.timeout(20):
             platform = ScriptedPlatform(quoted=known, allow_all=False)
-            config = '[platforms.scripted]\nallowed_users = ["u1"]\n'
+            config = '[platforms.scripted]\nallowed_users = ["u1", "u2"]\n'
             async with gateway(path, platform, ScriptedAgent(note), config=config):
                 await work(platform)
 
@@ -36,16 +36,23 @@ def run(path: Path, known: Mapping[str, str] | None, work: Work) -> list[str]:
 
 
 async def reply(
-    platform: ScriptedPlatform, event_id: str, to: str | None, *, quoted: str = "", user: str = "u1"
+    platform: ScriptedPlatform,
+    event_id: str,
+    to: str | None,
+    *,
+    quoted: str = "",
+    user: str = "u1",
+    chat: str = "",
 ) -> Received:
     """Let a person reply to a message, and wait until that is answered."""
     event = Message(
-        address=platform.address(),
+        address=platform.address(chat, kind="group") if chat else platform.address(),
         sender=Sender(id=user),
         event_id=event_id,
         text=event_id,
         reply_to=to,
         quoted=quoted,
+        mentions_me=True,
     )
     before = len(platform.texts())
     outcome = await platform.inject(event)
@@ -99,3 +106,25 @@ def test_a_quote_is_not_longer_than_an_agent_has_use_for(tmp_path: Path) -> None
 
     (quoted,) = run(tmp_path, {"m1": "x" * 100_000}, work)
     assert len(quoted) == 4000
+
+
+def test_what_another_session_was_told_is_looked_up(tmp_path: Path) -> None:
+    """In a group everybody has a session of their own."""
+
+    async def work(platform: ScriptedPlatform) -> None:
+        await reply(platform, "e1", None, chat="g")
+        await reply(platform, "e2", "e1", user="u2", chat="g")
+        await reply(platform, "e3", "e1", chat="g")
+        assert platform.quotes_asked == ["e1"]
+
+    assert run(tmp_path, {"e1": "what u1 said"}, work) == ["", "what u1 said", ""]
+
+
+def test_what_was_told_before_a_session_began_anew_is_looked_up(tmp_path: Path) -> None:
+    async def work(platform: ScriptedPlatform) -> None:
+        await reply(platform, "e1", None)
+        await platform.say("/new", event_id="new")
+        await until(lambda: len(platform.texts()) == 2)
+        await reply(platform, "e2", "e1")
+
+    assert run(tmp_path, {"e1": "before"}, work) == ["", "before"]
