@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from hermes_core.files import shown
 
 DEFAULT_PROFILE = "default"
+CORE_TABLES = frozenset(
+    ("gateway", "agent", "sessions", "retention", "authorization", "plugins", "platforms")
+)
+"""Tables of a settings file that no plugin can have."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 _DEVICES = frozenset(

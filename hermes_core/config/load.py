@@ -23,7 +23,13 @@ from hermes_core.config.sections import (
     SessionSettings,
 )
 from hermes_core.errors import ConfigError, Fault
-from hermes_core.names import DEFAULT_PROFILE, did_you_mean, near_miss, profile_name_problem
+from hermes_core.names import (
+    CORE_TABLES,
+    DEFAULT_PROFILE,
+    did_you_mean,
+    near_miss,
+    profile_name_problem,
+)
 from hermes_core.secrets import ProfileSecrets, SecretSource
 from hermes_core.settings import Settings, TableArray
 
@@ -33,10 +39,6 @@ if TYPE_CHECKING:
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 SectionType: TypeAlias = type[Settings] | TableArray
-CORE_TABLES = frozenset(
-    ("gateway", "agent", "sessions", "retention", "authorization", "plugins", "platforms")
-)
-
 
 IGNORE_VARIABLE = "HERMES_IGNORE_USER_CONFIG"
 

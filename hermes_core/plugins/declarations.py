@@ -12,6 +12,7 @@ import msgspec
 from hermes_core.agents import Agent, AgentType
 from hermes_core.chat_commands import RESERVED, ChatCommand
 from hermes_core.errors import PluginError
+from hermes_core.names import CORE_TABLES
 from hermes_core.platforms import Adapter, Platform
 from hermes_core.plugins.inspection import inspect_adapter
 from hermes_core.plugins.measure import require_measuring
@@ -30,9 +31,6 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """No dot, colon or percent sign: session keys and setting names are made of these names."""
 _SECTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}(\.[A-Za-z][A-Za-z0-9_-]{0,63})?")
 _SCHEMA_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-CORE_TABLES = frozenset(
-    ("gateway", "agent", "sessions", "retention", "authorization", "plugins", "platforms")
-)
 _CORE_SCHEMAS = frozenset(
     ("generation", "session", "message", "turn", "inbox", "outbox", "denied")
 ) | {"kv", "event", "pairing", "pause", "schema", "sqlite"}
