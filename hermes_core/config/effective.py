@@ -21,8 +21,9 @@ def effective(settings: ProfileSettings, document: Document) -> dict[str, Any]:
         name: plain(getattr(settings, name), (name,))
         for name in ("gateway", "sessions", "retention", "authorization", "plugins")
     }
-    tables["agent"] = {"use": settings.agent.use} | {
-        name: plain(table, ("agent", name)) for name, table in settings.agent.tables.items()
+    agent = settings.agent
+    tables["agent"] = {"use": agent.use, "send_files_from": list(agent.send_files_from)} | {
+        name: plain(table, ("agent", name)) for name, table in agent.tables.items()
     }
     platforms: dict[str, Any] = {}
     for account in settings.accounts:

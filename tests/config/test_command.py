@@ -67,13 +67,16 @@ def test_path(hermes: Run, home: Path) -> None:
 
 
 def test_show_gives_a_file_that_says_the_same(hermes: Run, settings: Path) -> None:
-    settings.write_text("[sessions]\nbusy = 'steer'\ntotal = '90m'\n")
+    settings.write_text(
+        "[sessions]\nbusy = 'steer'\ntotal = '90m'\n[agent]\nsend_files_from = ['/srv/out']\n"
+    )
     _, shown, _ = hermes("config", "show")
     as_json = json.loads(hermes("config", "show", "--json")[1])
     settings.write_text(shown)
     assert hermes("config", "show")[1] == shown
     assert as_json["sessions"]["total"] == "90m"
     assert as_json["sessions"]["busy"] == "steer"
+    assert as_json["agent"]["send_files_from"] == ["/srv/out"]
 
 
 @pytest.mark.parametrize(
