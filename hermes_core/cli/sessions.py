@@ -110,6 +110,7 @@ def _show(database: pw.SqliteDatabase, wanted: str) -> dict[str, Any]:
             "text": line.text,
             "created_at": line.created_at,
             "turn_id": line.turn_id,
+            "taken_back": line.hidden,
         }
         for line in lines.execute(database)
     ]
@@ -166,4 +167,5 @@ def _human_show(session: dict[str, Any]) -> None:
     click.echo(f"session {session['id']} ({session['key']})")
     for line in session["transcript"]:
         who = "agent" if line["role"] == "assistant" else line["sender"]
-        click.echo(f"[{when(line['created_at'])}] {who}: {line['text']}")
+        mark = " (taken back)" if line["taken_back"] else ""
+        click.echo(f"[{when(line['created_at'])}] {who}{mark}: {line['text']}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hermes_core.store import sessions
 from tests.cli.rows import rows_in
 
 Hermes = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -111,6 +112,17 @@ def test_sessions_by_id(hermes: Hermes, tmp_path: Path) -> None:
         several = hermes("sessions", "show", "s_")
         assert (several.returncode, several.stdout) == (1, "")
         assert taken.session_id in several.stderr
+        rows.arrive("again", event="again", chat="c1")
+        undone = rows.take("c1")
+        rows.answer(undone, "undone")
+        rows.write(lambda tx: sessions.hide_turn(tx, undone.session_id, undone.turn_id))
+        lines = hermes("sessions", "show", undone.session_id).stdout.splitlines()[1:]
+        assert [line.partition("] ")[2] for line in lines] == [
+            "agent: hi",
+            "agent (taken back): undone",
+        ]
+        as_json = json.loads(hermes("sessions", "show", undone.session_id, "--json").stdout)
+        assert [line["taken_back"] for line in as_json["transcript"]] == [False, True]
     content = path.read_bytes()
     path.write_bytes(content[:4096] + b"\x55" * (len(content) - 4096))
     for arguments in (("sessions", "list"), ("sessions", "show", taken.session_id)):
