@@ -71,6 +71,8 @@ def make_plan(old: ProfileSettings, new: ProfileSettings) -> Plan:
     apply += [f"authorization.{name}" for name in _changed(old.authorization, new.authorization)]
     if old.agent.use != new.agent.use:
         apply.append("agent.use")
+    if old.agent.send_files_from != new.agent.send_files_from:
+        apply.append("agent.send_files_from")
     apply += [f"agent.{name}" for name in _changed_keys(old.agent.tables, new.agent.tables)]
     apply += _changed_keys(old.sections, new.sections)
     restart_accounts: list[str] = []

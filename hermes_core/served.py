@@ -103,7 +103,7 @@ class ServedProfile:
         self.services = Services(
             scope=scope, store=self.store, hooks=hooks, durable=self.durable, wall=wall
         )
-        spool = Spool(scope.state_dir / "spool", _file_roots(scope, settings))
+        spool = self._spool = Spool(scope.state_dir / "spool", _file_roots(scope, settings))
         self._moves = Moves(scope.name)
         self.delivery = Delivery(
             scope=scope,
@@ -280,6 +280,7 @@ class ServedProfile:
         self.admission.policy = _session_policy(self.settings)
         self.turns.limits = _limits(self.settings)
         self.retention.policy = self.settings.retention
+        self._spool.roots = _file_roots(self.scope, self.settings)
 
     async def facts(self) -> dict[str, object]:
         """Facts for `hermes status`. They come soon, whatever the database is busy with."""
@@ -421,9 +422,9 @@ def _session_policy(settings: ProfileSettings) -> SessionPolicy:
     return SessionPolicy(settings.sessions.group, settings.sessions.thread)
 
 
-def _file_roots(scope: ProfileScope, settings: ProfileSettings) -> list[Path]:
+def _file_roots(scope: ProfileScope, settings: ProfileSettings) -> tuple[Path, ...]:
     own = scope.state_dir / "files"
-    return [own, *(Path(root).expanduser() for root in settings.agent.send_files_from)]
+    return own, *(Path(root).expanduser() for root in settings.agent.send_files_from)
 
 
 def _limits(settings: ProfileSettings) -> Limits:

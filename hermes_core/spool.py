@@ -32,7 +32,7 @@ class Spool:
     def __init__(self, directory: Path, roots: Sequence[Path]) -> None:
         """`roots` are the directories that files may come from."""
         self._directory = directory
-        self._roots = tuple(roots)
+        self.roots = tuple(roots)
 
     def is_used(self) -> bool:
         """Whether a file was ever taken."""
@@ -72,7 +72,7 @@ class Spool:
             path = Path(text).resolve(strict=True)
         except (OSError, RuntimeError, ValueError) as error:
             raise NotTaken(f"{Path(text).name}: there is no such file") from error
-        if not any(path.is_relative_to(root.resolve()) for root in self._roots):
+        if not any(path.is_relative_to(root.resolve()) for root in self.roots):
             raise NotTaken(f"{path.name}: not in a directory that files may be sent from")
         return path
 

@@ -47,6 +47,7 @@ class Expected(NamedTuple):
             Expected(apply=("authorization.authorizers",)),
         ),
         ("", "[agent]\nuse = 'llm'", Expected(apply=("agent.use",))),
+        ("", "[agent]\nsend_files_from = ['/x']", Expected(apply=("agent.send_files_from",))),
         ("", "[agent.command]\nargv = ['x']", Expected(apply=("agent.command",))),
         ("", "[memory_trim]\nenabled = false", Expected(apply=("memory_trim",))),
         ("", "[[hooks.outbound]]\nname='x'\nurl='y'", Expected(apply=("hooks.outbound",))),

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_core import AgentEvent, Attach, OutcomeUnknown, Text, Turn
 from hermes_core.testing import After, ScriptedAgent, ScriptedPlatform, gateway
+from tests.core.support import until
 
 
 def run(directory: Path, attach: list[Attach], text: str = "here", **platform: int) -> list[str]:
@@ -109,3 +110,28 @@ def test_the_copy_is_sent_although_the_file_changed(tmp_path: Path) -> None:
             return network.files[sent.message.attachments[0].path]
 
     assert asyncio.run(talk()) == b"content"
+
+
+def test_a_directory_that_is_taken_out_of_the_settings_is_closed_at_once(tmp_path: Path) -> None:
+    shared, home = tmp_path / "shared", tmp_path / "home"
+    shared.mkdir()
+    (shared / "a.txt").write_bytes(b"content")
+    agent = '[agent]\nuse = "scripted"\n'
+
+    async def behave(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Attach(path=str(shared / "a.txt"))
+        yield Text("here")
+
+    async def talk() -> None:
+        network = ScriptedPlatform(max_attachment=1000)
+        config = f'{agent}send_files_from = ["{shared}"]\n'
+        async with gateway(home, network, ScriptedAgent(behave), config=config) as running:
+            await network.say("please")
+            assert (await network.next_sent()).message.attachments
+            (home / "config.toml").write_text(agent)
+            profile = running.profiles["default"]
+            await until(lambda: profile.settings.agent.send_files_from == ())
+            await network.say("please")
+            assert "not in a directory that files may be sent from" in await network.next_text()
+
+    asyncio.run(talk())
