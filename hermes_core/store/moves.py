@@ -66,7 +66,11 @@ def move(tx: Tx, chat: Chat, new: str, prefixes: Mapping[str, str], now: float) 
         _waiting(tx, keys.values()),
         highest,
         _pause(tx, chat, new, now),
-        tuple((loser, _address_of(tx, loser.session_id)) for loser in losers),
+        tuple(
+            (loser, address)
+            for loser in losers
+            if (address := _address_of(tx, loser.session_id)) is not None
+        ),
     )
 
 
@@ -108,7 +112,7 @@ def _readdress_sessions(tx: Tx, key: str, old: str, new: str) -> None:
     rows = tx.execute("SELECT id, address FROM session WHERE session_key = ?", (key,)).fetchall()
     for session_id, stored in rows:
         address = sessions.decode_address(stored)
-        if address.chat_id == old:
+        if address is not None and address.chat_id == old:
             moved = msgspec.structs.replace(address, chat_id=new)
             tx.execute("UPDATE session SET address = ? WHERE id = ?", (encode(moved), session_id))
 
@@ -220,7 +224,7 @@ def _is_known(tx: Tx, key: str) -> bool:
     return tx.execute(f"{found} LIMIT 1", {"key": key}).fetchone() is not None
 
 
-def _address_of(tx: Tx, session_id: str) -> Address:
+def _address_of(tx: Tx, session_id: str) -> Address | None:
     (stored,) = tx.execute("SELECT address FROM session WHERE id = ?", (session_id,)).fetchone()
     return sessions.decode_address(stored)
 

@@ -16,7 +16,15 @@ _IDLE = (
     " AND NOT EXISTS (SELECT 1 FROM turn t WHERE t.session_key = s.session_key"
     " AND t.state = 'running')"
 )
-decode_address = msgspec.json.Decoder(Address).decode
+_address = msgspec.json.Decoder(Address)
+
+
+def decode_address(stored: bytes) -> Address | None:
+    """Where a session is, None when it is damaged."""
+    try:
+        return _address.decode(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,7 @@ def expire_all(
     tx: Tx, idle_since: float, reason: str, now: float, limit: int
 ) -> list[tuple[EndedSession, Address]]:
     """Reset so many of the sessions that `expire` would reset; those first that are idle longest.
-    Where they were."""
+    Where they were; one of which that cannot be read is left out."""
     found = tx.execute(
         "SELECT s.session_key, s.address FROM session s LEFT JOIN generation g"  # noqa: S608
         " ON g.session_key = s.session_key WHERE s.ended_at IS NULL AND s.active_at < ?"
@@ -114,7 +122,7 @@ def expire_all(
         (idle_since, limit),
     ).fetchall()
     ended = [(reset(tx, key, reason, now), decode_address(stored)) for key, stored in found]
-    return [(session, address) for session, address in ended if session is not None]
+    return [(session, address) for session, address in ended if session and address]
 
 
 def advance(tx: Tx, session_key: str) -> int:

@@ -15,6 +15,7 @@ from hermes_core import AgentEvent, SessionInfo, Text, Turn, hookimpl
 from hermes_core.gateway import Gateway
 from hermes_core.sessions import idle_limit
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, gateway
+from tests.core.support import rows, store_of
 
 DAY = 86_400
 IDLE = '[sessions]\nreset = "idle"\nreset_idle = "1h"\n'
@@ -88,6 +89,26 @@ def test_a_session_that_is_idle_ends_although_nobody_writes(tmp_path: Path) -> N
         assert heard.empty()
 
     run(tmp_path, work)
+
+
+def test_a_session_that_nobody_knows_the_place_of_holds_up_no_other(tmp_path: Path) -> None:
+    async def work(
+        running: Gateway, platform: ScriptedPlatform, heard: Heard, clock: Clock
+    ) -> None:
+        for chat in ("c1", "c2"):
+            await talk(platform, chat)
+        damage = "UPDATE session SET address = x'ff' WHERE session_key LIKE '%:c1'"
+        await store_of(running).write(lambda tx: tx.execute(damage))
+        clock.now += 3601
+        await keep_house(running)
+        assert [await heard.get() for _ in range(3)] == [
+            ("start", "c1", ""),
+            ("start", "c2", ""),
+            ("end", "c2", "idle"),
+        ]
+
+    run(tmp_path, work)
+    assert rows(tmp_path, "SELECT end_reason FROM session") == [("idle",), ("idle",)]
 
 
 def test_a_message_begins_another_session_when_its_own_is_over(tmp_path: Path) -> None:
