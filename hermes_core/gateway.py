@@ -276,6 +276,8 @@ class Gateway:
                     await profile.housekeep()
                 except HermesError as error:
                     log.warning("housekeeping: %s", error)
+                except Exception:  # the other profiles, and the next minute, are kept in order
+                    log.exception("housekeeping broke", extra={"profile": profile.scope.name})
 
     async def _end_housekeeping(self) -> None:
         if self._housekeeper is not None:

@@ -26,6 +26,7 @@ from hermes_core import (
     SendRejected,
     Text,
     Turn,
+    hookimpl,
 )
 from hermes_core.attachments import Attachments
 from hermes_core.config import RetentionSettings
@@ -392,6 +393,38 @@ def test_housekeeping_makes_a_damaged_index_anew(tmp_path: Path) -> None:
             await profile.store.write(lambda tx: tx.execute(check))
 
     run(main())
+
+
+def test_housekeeping_goes_on_after_what_broke_it(tmp_path: Path) -> None:
+    wall, broken = WallClock(), True
+
+    def clock() -> float:
+        if broken and loop.ahead:
+            raise OverflowError("scripted")
+        return wall()
+
+    class Listener:
+        rounds = 0
+
+        @hookimpl
+        def on_housekeeping(self) -> None:
+            self.rounds += 1
+
+    async def main() -> None:
+        nonlocal broken
+        listener = Listener()
+        platform, agent = ScriptedPlatform(), ScriptedAgent()
+        async with gateway(tmp_path, platform, agent, listener, wall=clock):
+            for _ in range(10_000):
+                loop.ahead += 60.0
+                await asyncio.sleep(0)
+                if listener.rounds == 3:
+                    break
+            broken = False
+        assert listener.rounds >= 3
+
+    loop = Leaping()
+    run_in(loop, main())
 
 
 def test_housekeeping_erases_while_a_gateway_runs(tmp_path: Path) -> None:
