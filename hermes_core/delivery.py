@@ -129,7 +129,7 @@ class Delivery:
         """The rows of a text, cut to what the platform takes; files go with the last one. Nothing
         is stored yet."""
         text = clean(text)
-        reply = self._where_it_is(reply)
+        reply = self.where_it_is(reply)
         link = self._link(reply.address.account_key)
         parts = [text]
         if link is not None:
@@ -159,7 +159,7 @@ class Delivery:
             for number, part in enumerate(parts, start=1)
         ]
 
-    def _where_it_is(self, reply: Reply) -> Reply:
+    def where_it_is(self, reply: Reply) -> Reply:
         """A reply to where its chat is now. The ids of messages belong to the chat that is gone."""
         address = self._moves.address(reply.address)
         if address is reply.address:

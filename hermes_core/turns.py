@@ -326,12 +326,14 @@ class Turns:
             answer,
             created_at=self._wall(),
             idle=lambda: self._delivery.idle(reply.address),
-            record=partial(self._record, job.info.turn_id),
+            record=partial(self._record, reply, job.info.turn_id),
         )
 
-    async def _record(self, turn_id: str, shown: outbox.Shown) -> None:
-        """An attempt after this one completes what this one shows instead of adding another."""
-        await self._store.write(lambda tx: turns.set_shown(tx, turn_id, shown))
+    async def _record(self, reply: Reply, turn_id: str, shown: outbox.Shown) -> None:
+        """An attempt after this one completes what this one shows instead of adding another. It
+        cannot where the chat has moved meanwhile."""
+        here = self._delivery.where_it_is(replace(reply, shown=shown)).shown
+        await self._store.write(lambda tx: turns.set_shown(tx, turn_id, here))
 
     async def _files(
         self, job: Job, answer: Answer, outcome: Outcome

@@ -451,3 +451,36 @@ def test_an_address_and_its_session_key_move_alike_and_come_to_rest(
         assert moves.address(moved) == moved
     elsewhere = msgspec.structs.replace(address, account="default")
     assert moves.address(elsewhere) == elsewhere
+
+
+def test_a_preview_of_the_chat_that_is_gone_is_completed_by_no_later_attempt(
+    tmp_path: Path,
+) -> None:
+    """The chat moves while the preview is on its way; then a stop cuts the turn."""
+    arrives = After(asyncio.Event())
+    again = False
+
+    async def behave(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text("begun")
+        if not again:
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        nonlocal again
+        platform, agent = ScriptedPlatform(edit=True), ScriptedAgent(behave)
+        config = '[gateway]\nshutdown_grace = "0s"\n'
+        async with gateway(tmp_path, platform, agent, config=config) as running:
+            platform.results.append(arrives)
+            await said(platform, "go")
+            await arrives.begun.wait()
+            await platform.migrate(OLD, NEW)
+            arrives.event.set()
+            await until(lambda: bool(platform.sent))
+            await found(running, "SELECT 1")
+        again = True
+        async with gateway(tmp_path, platform, agent):
+            assert await platform.next_text() == "begun"
+        gone = next(sent.message_id for sent in platform.sent)
+        assert [sent.message.text for sent in platform.sent if sent.message_id == gone] == ["begun"]
+
+    run(scenario())
