@@ -60,8 +60,13 @@ def _measured(length: Callable[[str], int], text: str) -> int:
     try:
         found: object = length(text)
     except BaseException as error:
-        raise PluginError(f"its length of {text[:20]!r} raised {described(error)}") from error
+        raise PluginError(f"{_which(text)} raised {described(error)}") from error
     if type(found) is not int or found < 0:
         words = repr(found) if isinstance(found, int | float) else f"a {type(found).__name__}"
-        raise PluginError(f"its length of {text[:20]!r} is {words}")
+        raise PluginError(f"{_which(text)} is {words}")
     return found
+
+
+def _which(text: str) -> str:
+    """The text may be anybody's: it does not belong into a log."""
+    return f"its length of {len(text)} characters"

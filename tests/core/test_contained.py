@@ -147,6 +147,7 @@ def test_a_text_that_its_platform_cannot_measure_is_counted_in_bytes(
 
     run(scenario())
     assert caplog.text.count("counting bytes instead") == 1
+    assert "odd odd" not in caplog.text
 
 
 def test_a_waiting_command_that_does_not_exist_any_more_holds_up_nobody(tmp_path: Path) -> None:

@@ -202,10 +202,13 @@ def test_impossible_platforms(value: object, expected: str) -> None:
 @pytest.mark.parametrize(
     ("length", "expected"),
     [
-        (lambda text: 1 / 0, "its length of '' raised ZeroDivisionError: division by zero"),
-        (lambda text: sys.exit(3), "its length of '' raised SystemExit: 3"),
-        (lambda text: float("nan"), "its length of '' is nan"),
-        (lambda text: len(text) - 1, "its length of '' is -1"),
+        (
+            lambda text: 1 / 0,
+            "its length of 0 characters raised ZeroDivisionError: division by zero",
+        ),
+        (lambda text: sys.exit(3), "its length of 0 characters raised SystemExit: 3"),
+        (lambda text: float("nan"), "its length of 0 characters is nan"),
+        (lambda text: len(text) - 1, "its length of 0 characters is -1"),
         (lambda text: len(text.encode("ascii")), "raised UnicodeEncodeError"),
         (lambda text: 0, "its length of one letter is 0"),
         (lambda text: 10**9, "its length of one letter is 1000000000"),
