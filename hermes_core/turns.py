@@ -115,7 +115,7 @@ class Turns:
         if taken is None:
             return None
         if isinstance(taken, turns.Unreadable):
-            self._log_given_up(lane, taken.sequence, turns.UNREADABLE)
+            self._log_given_up(lane, taken.sequence, outbox.UNREADABLE)
             return taken.sequence
         if isinstance(taken, turns.Barrier):
             await self._command(lane, taken.row)

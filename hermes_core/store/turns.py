@@ -22,9 +22,6 @@ MAX_STARTS = 5
 """How often a message is given to the agent that stops of the gateway cut."""
 
 
-UNREADABLE = "what is stored of it cannot be read"
-
-
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
     """An inbox row as stored. Only the gate makes something of it that an agent may see."""
@@ -120,7 +117,7 @@ def take(
     sequence, _, _, _, kind, generation, attempts, owner, cut_turn = found[0]
     first = _waiting(*found[0][:4])
     if first is None:
-        inbox.give_up(tx, sequence, UNREADABLE, now)
+        inbox.give_up(tx, sequence, outbox.UNREADABLE, now)
         return Unreadable(sequence)
     if kind == "command":
         return Barrier(first)
