@@ -125,7 +125,7 @@ class Admission:
             payload = encode_clean(_at(admitted.event, address))
             if len(payload) > MAX_EVENT_BYTES:
                 return self._refused(admitted, key, "the message is too long")
-            if reason := self._intake.overflow():
+            if reason := self._intake.overflow(admitted.event):
                 return self._refused(admitted, key, reason)
             write = self._intake.submit(admitted, key, payload)
         return self._outcome(admitted, key, await write)

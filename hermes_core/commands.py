@@ -132,6 +132,11 @@ class Commands:
         command = self.by_name.get(word.strip().lower())
         return None if command is None else (command, rest.strip())
 
+    def acts_beside(self, event: Inbound) -> bool:
+        """Whether an event is a command that acts at once, beside whatever runs and waits."""
+        parsed = self.parse(event)
+        return parsed is not None and not (parsed[0].in_order or parsed[0].rewrite)
+
     def call(
         self, admitted: Admitted[Inbound], session_key: str, now: float, acted: bool | None
     ) -> Call | None:

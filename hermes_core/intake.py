@@ -116,9 +116,10 @@ class Intake:
         self._told: set[outbox.Chat] = set()
         self._draining = ""
 
-    def overflow(self) -> str:
-        """Why nothing more can wait in this profile, "" when something can."""
-        if self._lanes.waiting >= self.policy.max_waiting_total:
+    def overflow(self, event: Inbound) -> str:
+        """Why an event cannot wait in this profile, "" when it can, or has no need to."""
+        full = self._lanes.waiting >= self.policy.max_waiting_total
+        if full and isinstance(event, Message | Edited) and not self._commands.acts_beside(event):
             return "too many messages are waiting already"
         return ""
 

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_core import AgentEvent, Button, RateLimited, Text, Turn
 from hermes_core.gateway import Gateway
-from hermes_core.messages import Accepted, Denied
+from hermes_core.messages import Accepted, Denied, Refused
 from hermes_core.testing import ScriptedAgent, ScriptedPlatform, Sent, gateway
 from tests.core.support import held_writes, store_of, until
 from tests.store.support import one_batch
@@ -283,3 +283,26 @@ def test_a_long_question_is_not_shown_again_with_its_answer(tmp_path: Path) -> N
 
     platform = ScriptedPlatform(buttons=True, edit=True, max_length=200)
     run(tmp_path, work, platform=platform, agent=long)
+
+
+@pytest.mark.parametrize("by_button", [True, False])
+def test_a_question_is_answered_although_no_more_messages_can_wait(
+    tmp_path: Path, by_button: bool
+) -> None:
+    async def once(turn: Turn) -> AsyncIterator[AgentEvent]:
+        asked = turn.messages[0].text == "hello"
+        choice = await turn.ask("Delete it?", CHOICES) if asked else "nothing"
+        yield Text(f"chosen: {choice}")
+
+    async def work(_: Gateway, platform: ScriptedPlatform) -> None:
+        await platform.say("hello")
+        sent, buttons = await asked(platform)
+        assert isinstance(await platform.say("waits"), Accepted)
+        assert isinstance(await platform.say("does not"), Refused)
+        if by_button:
+            await platform.press(buttons[1].value, message_id=sent.message_id)
+        else:
+            await platform.say("/choose 2")
+        await until(lambda: "chosen: Deny" in platform.texts())
+
+    run(tmp_path, work, agent=once, config="[gateway]\nmax_waiting = 1\n")
