@@ -14,7 +14,7 @@ import logging
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -96,8 +96,9 @@ class Attachments:
                 if early is not None:
                     await asyncio.wait([early])
                     files = () if early.cancelled() else early.result()
-                # Once more for what failed at first: its account may be back.
-                if not files or any(file.problem for file in files):
+                # Once more for what failed at first, as its account may be back, and for what is
+                # gone by now, by its age or for newer files.
+                if not files or not await in_thread(_all_there, files):
                     files = await self._all(event)
         except TimeoutError:
             late = tuple(_without(one, "it took too long") for one in event.attachments)
@@ -166,6 +167,10 @@ class Attachments:
                     status = path.stat()
                     found.append((status.st_mtime, status.st_size, path))
         return sorted(found)
+
+
+def _all_there(files: Iterable[Attachment]) -> bool:
+    return all(file.path and Path(file.path).exists() for file in files)
 
 
 class _Target:

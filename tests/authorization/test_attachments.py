@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import stat
 from collections.abc import Coroutine
 from pathlib import Path
@@ -18,6 +19,7 @@ from hermes_core.gateway import hosted
 from hermes_core.home import Home
 from hermes_core.store import open_read_only
 from hermes_core.store.database import connection_of
+from tests.core.support import until
 from tests.profiles.wire import Brain, Wire, wire_section, write_profile
 
 
@@ -137,3 +139,34 @@ def test_the_directory_keeps_its_quota(
     assert [text for _, _, text in wire.sent] == [f"{number:010}" for number in range(5)]
     kept = {path.read_bytes() for path in (home.state_dir() / "attachments").iterdir()}
     assert kept == {b"0000000003", b"0000000004"}
+
+
+def test_a_file_that_is_gone_when_its_turn_comes_is_fetched_again(home: Home, wire: Wire) -> None:
+    """The message waits for longer than files are kept."""
+    reader, go = Reader(), asyncio.Event()
+
+    async def held(turn: Turn) -> str:
+        await go.wait()
+        return await reader(turn)
+
+    async def main() -> None:
+        write_profile(home, "default", wire_section("1"), "WIRE_TOKEN=100-secret\n")
+        async with hosted(home, extra=[wire, Brain(held)], installed=False) as running:
+            await wire.until(lambda wire: bool(wire.contexts))
+            await wire.say("first")
+            await wire.say("look", attachments=refs("a.TXT"))
+            directory = home.state_dir() / "attachments"
+            await until(lambda: any(file.suffix == ".txt" for file in _listed(directory)))
+            for file in directory.iterdir():
+                os.utime(file, (0, 0))
+            await running.profiles["default"].retention.erase()
+            assert list(directory.iterdir()) == []
+            go.set()
+            await wire.until(lambda wire: len(wire.sent) == 2)
+
+    run(main())
+    assert wire.sent[1][2] == "content of a"
+
+
+def _listed(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []
