@@ -16,6 +16,7 @@ from hermes_core import Sender, hookimpl
 from hermes_core.cli import frame
 from hermes_core.gateway import hosted
 from hermes_core.home import Home
+from tests.core.support import until
 from tests.profiles.wire import Brain, Wire, echo, wire_section, write_profile
 
 CONFIG = wire_section(
@@ -102,7 +103,7 @@ def test_every_situation_is_explained_as_it_is_decided(
         plugins = [("judge", Judge()), wire, Brain(echo)]
         async with hosted(home, extra=plugins, installed=False) as gateway:
             (account,) = gateway.profiles["default"].accounts
-            await wire.until(lambda wire: account.connected)
+            await until(lambda: account.connected)
             for what, arguments, admitted, reason, outcomes in SITUATIONS:
                 code, out = await asyncio.to_thread(hermes, *arguments, "--json")
                 found = json.loads(out)
