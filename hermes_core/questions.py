@@ -31,14 +31,16 @@ MAX_LABEL = 40
 
 @dataclass(eq=False)
 class _Question:
-    """One question that waits. `text` is what the message with the buttons says, `values` are those
-    of its buttons, one for each choice."""
+    """One question that waits. `text` is what the message with the buttons says. For each choice
+    there is the value of its button, and a number that no other question has: whoever answers late
+    decides nothing else."""
 
     run: Run
     text: str
     choices: tuple[str, ...]
     reply: Reply
     values: tuple[str, ...]
+    numbers: range
     chosen: asyncio.Future[int] = field(repr=False)
 
     @property
@@ -61,6 +63,7 @@ class Questions:
         self._link = link
         self._moves = moves
         self._open: list[_Question] = []
+        self._next = 1
 
     async def ask(
         self, run: Run, reply: Reply, text: str, choices: Sequence[str], limit: float
@@ -76,10 +79,12 @@ class Questions:
             tuple(choices),
             replace(reply, shown=Shown(), answers=()),
             tuple(new_id("q") for _ in choices),
+            range(self._next, self._next + len(choices)),
             asyncio.get_running_loop().create_future(),
         )
         if not question.waits:
             return None
+        self._next += len(choices)
         self._open.append(question)
         try:
             self._show(question, limit)
@@ -101,19 +106,27 @@ class Questions:
         return Command("choose", "answer a question: /choose NUMBER", run=self._by_command)
 
     async def _by_command(self, call: Call) -> str:
-        for question in self._open:
-            asked_in = self._moves.key(question.reply.session_key)
-            in_session = asked_in == self._moves.key(call.session_key)
-            if in_session and question.is_for(call.event.sender.id, admin=call.admin):
-                return self._by_number(question, call.arguments)
-        return "There is no question for you to answer."
+        asked = {number: question for question in self._asked(call) for number in question.numbers}
+        if not asked:
+            return "There is no question for you to answer."
+        typed = call.arguments
+        number = int(typed) if typed.isascii() and typed.isdigit() and len(typed) < 10 else 0  # noqa: PLR2004
+        if number not in asked:
+            return f"Use /choose with one of these numbers: {', '.join(map(str, asked))}."
+        question = asked[number]
+        index = question.numbers.index(number)
+        question.chosen.set_result(index)
+        return f"→ {question.choices[index]}"
 
-    def _by_number(self, question: _Question, number: str) -> str:
-        count = len(question.choices)
-        if not (number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= count):
-            return f"Use /choose with a number from 1 to {count}."
-        question.chosen.set_result(int(number) - 1)
-        return f"→ {question.choices[int(number) - 1]}"
+    def _asked(self, call: Call) -> list[_Question]:
+        """The questions of a session that the sender of a command may answer."""
+        key = self._moves.key(call.session_key)
+        return [
+            question
+            for question in self._open
+            if self._moves.key(question.reply.session_key) == key
+            and question.is_for(call.event.sender.id, admin=call.admin)
+        ]
 
     def _show(self, question: _Question, limit: float) -> None:
         link = self._link(question.reply.address.account_key)
@@ -125,7 +138,8 @@ class Questions:
             question.text = self._delivery.ask(question.reply, question.text, buttons, lives=limit)
             return
         listed = "\n".join(
-            f"{number}. {label}" for number, label in enumerate(question.choices, start=1)
+            f"{number}. {label}"
+            for number, label in zip(question.numbers, question.choices, strict=True)
         )
         text = f"{question.text}\n{listed}\nAnswer with /choose and a number."
         self._delivery.ask(question.reply, text, (), lives=limit)

@@ -92,11 +92,17 @@ def test_a_command_answers_it_too(tmp_path: Path, buttons: bool) -> None:
         assert sent.message.text == ("Delete it?" if buttons else listed)
         for wrong in ("/choose", "/choose 0", "/choose 3", "/choose ²", f"/choose {'1' * 5000}"):
             await platform.say(wrong)
-            assert await platform.next_text() == "Use /choose with a number from 1 to 2."
+            assert await platform.next_text() == "Use /choose with one of these numbers: 1, 2."
         await platform.say("/choose 1")
         assert {await platform.next_text() for _ in range(2)} == {"→ Allow", "chosen: Allow"}
         await platform.say("/choose 1")
         assert await platform.next_text() == "There is no question for you to answer."
+        await platform.say("again")
+        await asked(platform)
+        await platform.say("/choose 1")
+        assert await platform.next_text() == "Use /choose with one of these numbers: 3, 4."
+        await platform.say("/choose 4")
+        assert {await platform.next_text() for _ in range(2)} == {"→ Deny", "chosen: Deny"}
 
     run(tmp_path, work, platform=ScriptedPlatform(buttons=buttons))
 

@@ -325,7 +325,7 @@ class World:
         if roll > 0.84:
             return "/new"
         if roll > 0.8:
-            return "/choose 1"
+            return f"/choose {self.rng.randint(1, 6)}"
         return f"m{self._number} {self.rng.choice(HABITS)}"
 
     async def _say(self, text: str, chat: str) -> None:
