@@ -9,12 +9,12 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
 from telegram import Bot
-from telegram.error import TelegramError
+from telegram.error import BadRequest, TelegramError
 from telegram.request import BaseRequest, HTTPXRequest, RequestData
 
 from hermes_core import AccountFailed
@@ -33,7 +33,8 @@ _Default = BaseRequest.DEFAULT_NONE
 
 
 class NotBotApi(TelegramError):
-    """An answer came, but not from a Bot API server: a gateway's error page, say."""
+    """An answer came, but not from a Bot API server: a gateway's error page, say. Nothing of it is
+    kept: such pages repeat the address, and that has the token in it."""
 
 
 class Flood(TelegramError):
@@ -45,6 +46,22 @@ class Flood(TelegramError):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"flood control for {seconds:g} s")
         self.seconds = seconds
+
+
+class _Parameters(msgspec.Struct, frozen=True):
+    migrate_to_chat_id: int | None = None
+    retry_after: float | None = None
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """What a Bot API server says when it does not do something."""
+
+    ok: Literal[False]
+    description: str
+    parameters: _Parameters | None = None
+
+
+_refusals = msgspec.json.Decoder(_Refusal)
 
 
 class Request(HTTPXRequest):
@@ -65,6 +82,10 @@ class Request(HTTPXRequest):
         )
         if code == httpx.codes.TOO_MANY_REQUESTS:
             raise Flood(_retry_after(payload))
+        if code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise BadRequest("too long for the server, or for a proxy before it")
+        if code != httpx.codes.OK:
+            _require_refusal(code, payload)
         return code, payload
 
     @staticmethod
@@ -72,11 +93,11 @@ class Request(HTTPXRequest):
         """The answer as an object. The library would log one that is none, whatever it holds."""
         try:
             answer = msgspec.json.decode(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
-        if not isinstance(answer, dict) or ("ok" not in answer):
+        if not isinstance(answer, dict) or "ok" not in answer:
             raise NotBotApi("the answer is not one of a Bot API server")
-        if answer["ok"] is True and "result" not in answer:
+        if answer["ok"] is not False and "result" not in answer:
             raise NotBotApi("the answer has no result")
         return answer
 
@@ -90,7 +111,6 @@ class _UpdatesRequest(Request):
         code, payload = await super().do_request(*args, **kwargs)
         if code != httpx.codes.OK:
             return code, payload
-        self.parse_json_payload(payload)
         self.body = payload
         return code, b'{"ok":true,"result":[]}'
 
@@ -160,13 +180,21 @@ class Client:
         await asyncio.gather(self._updates.shutdown(), self._calls.shutdown())
 
 
+def _require_refusal(code: int, payload: bytes) -> None:
+    try:
+        _refusals.decode(payload)
+    except (ValueError, RecursionError):
+        raise NotBotApi(f"HTTP {code}, and not from a Bot API server") from None
+
+
 def _retry_after(payload: bytes) -> float:
     """The pause that a 429 names; a second if it does not (a proxy's own limit, say)."""
     try:
-        seconds = float(msgspec.json.decode(payload)["parameters"]["retry_after"])
-    except (ValueError, KeyError, TypeError):
+        parameters = _refusals.decode(payload).parameters
+    except (ValueError, RecursionError):
         return 1.0
-    return min(max(seconds, 0.0), 86_400.0)
+    seconds = None if parameters is None else parameters.retry_after
+    return 1.0 if seconds is None else min(max(seconds, 0.0), 86_400.0)
 
 
 def _proxy(settings: TelegramSettings) -> httpx.Proxy | None:

@@ -53,8 +53,8 @@ def translate(error: Exception) -> SendError:
     """The error of the contract that says the same as `error`. It holds no part of a URL."""
     if isinstance(error, Flood):
         return RateLimited(error.seconds)
-    if isinstance(error.__cause__, NotBotApi):
-        return OutcomeUnknown(f"{error}: answered by something that is no Bot API server")
+    if isinstance(error, NotBotApi):
+        return OutcomeUnknown(str(error))
     if isinstance(error, InvalidToken):
         return AccountFailed(
             "the Bot API does not know this token",

@@ -260,3 +260,47 @@ def test_one_update_that_cannot_be_read_does_not_cost_the_others() -> None:
     updates = decode_answer(body)
     assert [update.update_id for update in updates] == [1, 2, 3]
     assert [update.message is not None for update in updates] == [False, True, False]
+
+
+def _odd(**content: Any) -> bytes:
+    said = {"message_id": 1, "chat": DM, "from": ANN, "text": "odd"} | content
+    return json.dumps({"update_id": 1, "message": said}).encode()
+
+
+DEEP = b'{"update_id":1,"message":{"message_id":1,"chat":{"id":1},"later":%b"x]}"%b}}' % (
+    b"[" * 50_000,
+    b"]" * 50_000,
+)
+
+
+@pytest.mark.case("DL-17")
+@pytest.mark.parametrize(
+    ("odd", "text"),
+    [
+        (_odd(text="a\ud83db"), "a\ud83db"),
+        (_odd(date=10**400), None),
+        (_odd(chat={"id": 10**30}), None),
+        (_odd(migrate_to_chat_id=10**4000), None),
+        (_odd(date=1.5), None),
+        (_odd(text=None), None),
+        (DEEP, None),
+        (DEEP.replace(b'"later"', b'"reply_to_message"'), None),
+        (b'{"update_id":1,"message":"\xff"}', None),
+    ],
+)
+def test_no_odd_update_keeps_the_bot_from_the_others(odd: bytes, text: str | None) -> None:
+    good = {"update_id": 2, "message": {"message_id": 2, "chat": DM, "from": ANN, "text": "ping"}}
+    body = b'{"ok":true,"result":[%b, %b]}' % (odd, json.dumps(good).encode())
+    first, second = decode_answer(body)
+    assert (first.update_id, first.message and first.message.text) == (1, text)
+    assert second.message is not None
+    assert second.message.text == "ping"
+    assert decode_update(odd).update_id == 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"<html>", b'{"ok":true}', b'{"ok":false,"result":[]}', b"[" * 50_000]
+)
+def test_what_is_no_answer_is_said_to_be_none(body: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
+        decode_answer(body)

@@ -170,6 +170,11 @@ REFUSALS: list[tuple[Fault, type[SendError], str]] = [
     (Answer(409, "Conflict: terminated"), SendFailed, ""),
     (Page(502), OutcomeUnknown, ""),
     (Page(401), OutcomeUnknown, ""),
+    (Page(400, b'{"ok":false,"description":"x","parameters":[]}'), OutcomeUnknown, ""),
+    (Page(413), SendRejected, "too_long"),
+    (Answer(413, "Request Entity Too Large"), SendRejected, "too_long"),
+    (Page(429), RateLimited, ""),
+    (Answer(429, "slow down", {"retry_after": 10**400}), RateLimited, ""),
     (Page(404), OutcomeUnknown, ""),
     (Page(200), OutcomeUnknown, ""),
     (Page(200, b'{"ok":true}'), OutcomeUnknown, ""),
@@ -188,6 +193,19 @@ def test_what_an_answer_means(fault: Fault, kind: type[SendError], reason: str) 
         assert type(caught.value) is kind
         assert getattr(caught.value, "kind", "") == reason
         assert len(api.of("sendMessage")) == 1
+
+    run(work)
+
+
+def test_nothing_of_a_page_that_repeats_the_address_is_kept() -> None:
+    page = f"<h1>Bad gateway</h1>/bot{TOKEN}/sendMessage".encode() * 1000
+
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendMessage"].append(Page(502, page))
+        with pytest.raises(OutcomeUnknown, match="502") as caught:
+            await sender.send(message())
+        assert len(str(caught.value)) < 200
+        assert TOKEN not in repr(caught.value.__cause__)
 
     run(work)
 
