@@ -93,7 +93,7 @@ class TelegramAdapter(Adapter[TelegramSettings]):
     @hookimpl
     async def fetch_attachment(self, attachment: Attachment, target: BinaryIO, limit: int) -> None:
         """Download a file. Telegram's own server gives none of more than 20 MB to bots."""
-        await self._live.sender.fetch(attachment.ref, target, limit)
+        await self._live.files.fetch(attachment.ref, target, limit)
 
     async def delete(self, address: Address, message_id: str) -> None:
         """Take an own message back."""

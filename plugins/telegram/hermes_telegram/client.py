@@ -6,10 +6,12 @@ Its updater acknowledges updates before anybody has processed them, and so is no
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -116,7 +118,8 @@ class _UpdatesRequest(Request):
 
 
 class Client:
-    """One bot's connections: `bot` for calls, `updates` for the one question that stays open."""
+    """One bot's connections: `bot` for calls, `files` for downloads, `updates` for the one question
+    that stays open."""
 
     def __init__(self, settings: TelegramSettings) -> None:
         """Raises AccountFailed for settings that can never work."""
@@ -124,7 +127,7 @@ class Client:
         if not _TOKEN.fullmatch(token):
             raise AccountFailed("the token is empty or has characters that no token has")
         _quieten()
-        proxy = _proxy(settings)
+        root, proxy = _root(settings), _proxy(settings)
         # One for all connections: to read the certificates takes a tenth of a second.
         shared = {"verify": httpx.create_ssl_context()}
         self._updates = _UpdatesRequest(
@@ -144,14 +147,18 @@ class Client:
             proxy=proxy,
             httpx_kwargs=shared,
         )
-        root = settings.base_url.rstrip("/")
         self.bot = Bot(
             token,
             base_url=f"{root}/bot",
             base_file_url=f"{root}/file/bot",
             request=self._calls,
             get_updates_request=self._updates,
-            local_mode=settings.local_mode,
+        )
+        self.files = httpx.AsyncClient(
+            proxy=proxy,
+            verify=shared["verify"],
+            timeout=httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
+            headers={"Accept-Encoding": "identity"},
         )
 
     async def updates(
@@ -177,7 +184,7 @@ class Client:
 
     async def close(self) -> None:
         """Close every connection."""
-        await asyncio.gather(self._updates.shutdown(), self._calls.shutdown())
+        await asyncio.gather(self._updates.shutdown(), self._calls.shutdown(), self.files.aclose())
 
 
 def _require_refusal(code: int, payload: bytes) -> None:
@@ -197,6 +204,17 @@ def _retry_after(payload: bytes) -> float:
     return 1.0 if seconds is None else min(max(seconds, 0.0), 86_400.0)
 
 
+def _root(settings: TelegramSettings) -> str:
+    try:
+        parts = urlsplit(settings.base_url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise AccountFailed("base_url is not the address of a Bot API server")
+    return settings.base_url.rstrip("/")
+
+
 def _proxy(settings: TelegramSettings) -> httpx.Proxy | None:
     if not settings.proxy:
         return None
@@ -205,9 +223,17 @@ def _proxy(settings: TelegramSettings) -> httpx.Proxy | None:
         user, _, password = settings.proxy_auth.reveal().partition(":")
         auth = (user, password)
     try:
-        return httpx.Proxy(settings.proxy, auth=auth)
+        proxy = httpx.Proxy(settings.proxy, auth=auth)
     except (ValueError, httpx.InvalidURL) as error:
         raise AccountFailed("proxy is not the address of a proxy") from error
+    if not proxy.url.host:
+        raise AccountFailed("proxy is not the address of a proxy")
+    if proxy.url.scheme.startswith("socks") and importlib.util.find_spec("socksio") is None:
+        raise AccountFailed(
+            "what speaks SOCKS is not installed",
+            remedy="pip install 'python-telegram-bot[socks]'",
+        )
+    return proxy
 
 
 def _quieten() -> None:

@@ -14,6 +14,7 @@ from telegram.error import TelegramError
 from hermes_core import AccountFailed, Action, Denied
 from hermes_telegram import wire
 from hermes_telegram.client import Client
+from hermes_telegram.files import Files
 from hermes_telegram.inbound import Event, Reader
 from hermes_telegram.intake import Intake
 from hermes_telegram.outbound import Sender
@@ -42,6 +43,7 @@ class Connection:
         self.sender = Sender(
             self._client, link_previews=settings.link_previews, migrated=context.migrated
         )
+        self.files = Files(self._client.bot, self._client.files, settings.local_files)
         self._intake: Intake | None = None
         self._poller: Poller | None = None
         self._webhook: WebhookServer | None = None

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import msgspec
 from telegram import (
@@ -20,7 +20,7 @@ from telegram import (
 )
 from telegram import Message as Sent
 from telegram.constants import ChatAction, FileSizeLimit, MessageLimit
-from telegram.error import ChatMigrated, InvalidToken, TelegramError
+from telegram.error import ChatMigrated, TelegramError
 
 from hermes_core import (
     Address,
@@ -139,22 +139,6 @@ class Sender:
             await self._bot.set_message_reaction(target.chat_id, number, emoji or None)
 
         await self._reach(self._target(address), call)
-
-    async def fetch(self, file_id: str, target: BinaryIO, limit: int) -> None:
-        """Write the file behind an attachment's handle to `target`, unless it is over `limit`."""
-        try:
-            file = await self._bot.get_file(file_id)
-        except TelegramError as error:
-            raise translate(error) from error
-        if file.file_size is not None and file.file_size > limit:
-            raise SendRejected(f"the file has {file.file_size} bytes, more than {limit}")
-        try:
-            content = await file.download_as_bytearray()
-        except InvalidToken as error:  # what the library makes of every 404
-            raise SendRejected("Telegram has the file no more", kind="not_found") from error
-        except TelegramError as error:
-            raise translate(error) from error
-        await asyncio.to_thread(target.write, content)
 
     # ── text ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,17 +13,17 @@ from hermes_core import Secret, Settings
 class TelegramSettings(Settings):
     """One bot.
 
-    `base_url` is the root of a Bot API server, `local_mode` says that it is one of our own that
-    shares its files. `proxy` is an ``http://`` or ``socks5://`` address, `proxy_auth` is
-    ``user:password`` for it. `pending` says what becomes of the messages that waited before a cold
-    start. With `drafts`, an answer in a private chat is shown as a draft while it is written.
-    With a `webhook_url`, Telegram calls us there instead of being asked; requests arrive at
-    `webhook_listen` (``host:port``), behind whatever ends TLS.
+    `base_url` is the root of a Bot API server, `local_files` the directory that one of our own
+    shares with us; nothing outside of it is read. `proxy` is an ``http://`` or ``socks5://``
+    address, `proxy_auth` is ``user:password`` for it. `pending` says what becomes of the messages
+    that waited before a cold start. With `drafts`, an answer in a private chat is shown as a draft
+    while it is written. With a `webhook_url`, Telegram calls us there instead of being asked;
+    requests arrive at `webhook_listen` (``host:port``), behind whatever ends TLS.
     """
 
     token: Secret
     base_url: str = "https://api.telegram.org"
-    local_mode: bool = False
+    local_files: str = ""
     proxy: str = ""
     proxy_auth: Secret | None = None
     pending: Literal["keep", "drop"] = "keep"

@@ -131,6 +131,8 @@ class Call:
 class BotApi:
     """Knows one bot. `calls` is everything it was asked for, `updates` what is not confirmed yet.
 
+    `files` has contents by file id, `paths` the ones that a local server names, `claims` what is
+    said of every file instead of the truth; with `cut_files`, downloads break off.
     `faults[method]` says what becomes of the next calls of a method, in order.
     """
 
@@ -149,6 +151,9 @@ class BotApi:
         self.texts: dict[tuple[int, int], str] = {}
         self.drafts: dict[int, str] = {}
         self.files: dict[str, bytes] = {}
+        self.paths: dict[str, str] = {}
+        self.claims: Json = {}
+        self.cut_files = False
         self.webhook: Json = {"url": "", "pending_update_count": 0}
         self.next_update = 1000
         self.url = ""
@@ -274,6 +279,8 @@ class BotApi:
         # A client that takes us for its proxy names the whole address.
         target = unquote(urlsplit(request.target.decode()).path)
         if target.startswith(f"/file/bot{TOKEN}/"):
+            if self.cut_files:
+                raise ConnectionResetError
             content = self.files.get(target.rpartition("/")[2])
             return (404, b"") if content is None else (200, content)
         bot, _, method = target.removeprefix("/bot").partition("/")
@@ -360,9 +367,9 @@ class BotApi:
         return {
             "file_id": file_id,
             "file_unique_id": file_id,
-            "file_path": file_id,
+            "file_path": self.paths.get(file_id, file_id),
             "file_size": len(self.files.get(file_id, b"")),
-        }
+        } | self.claims
 
     def _new(self, fields: Json) -> object:
         text = str(fields.get("text", fields.get("caption", "")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -368,23 +367,6 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_file_is_fetched_unless_it_is_too_large_or_gone() -> None:
-    async def work(sender: Sender, api: BotApi) -> None:
-        api.files["f1"] = b"content"
-        target = io.BytesIO()
-        await sender.fetch("f1", target, 7)
-        assert target.getvalue() == b"content"
-        with pytest.raises(SendRejected, match="7 bytes, more than 6"):
-            await sender.fetch("f1", target, 6)
-        api.faults["getFile"].append(Answer(400, "Bad Request: file is too big"))
-        for file_id in ("f1", "expired"):
-            with pytest.raises(SendRejected):
-                await sender.fetch(file_id, target, 100)
-        assert target.getvalue() == b"content"
-
-    run(work)
-
-
 def test_typing_is_shown_in_the_topic() -> None:
     async def work(sender: Sender, api: BotApi) -> None:
         await sender.typing(message(thread="3").address)
@@ -438,9 +420,16 @@ def test_everything_goes_through_the_proxy() -> None:
     asyncio.run(main())
 
 
-def test_a_proxy_that_is_none_is_refused() -> None:
-    with pytest.raises(AccountFailed, match="proxy"):
-        Client(settings("http://127.0.0.1:9", proxy="no such thing"))
+@pytest.mark.parametrize("proxy", ["no such thing", "ftp://h:1", "http://:80", "socks5://h:1"])
+def test_a_proxy_that_cannot_be_used_is_refused(proxy: str) -> None:
+    with pytest.raises(AccountFailed, match=r"proxy|SOCKS"):
+        Client(settings("http://127.0.0.1:9", proxy=proxy))
+
+
+@pytest.mark.parametrize("url", ["", "api.telegram.org", "ftp://e.org", "http://", "http://["])
+def test_an_address_that_can_be_none_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(AccountFailed, match="base_url"):
+        Client(settings(url))
 
 
 @pytest.mark.case("DL-01")
