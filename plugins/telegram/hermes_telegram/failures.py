@@ -37,16 +37,23 @@ NEVER_SENT = (
 _REFUSALS: tuple[tuple[str, Literal["too_long", "not_found", "forbidden", "bad_format"]], ...] = (
     ("too long", "too_long"),
     ("entit", "bad_format"),
+    ("too_long", "too_long"),
     ("chat not found", "not_found"),
+    ("peer_id_invalid", "not_found"),
     ("to edit not found", "not_found"),
     ("can't be edited", "not_found"),
     ("message_id_invalid", "not_found"),
     ("to delete not found", "not_found"),
     ("not enough rights", "forbidden"),
     ("have no rights", "forbidden"),
-    ("chat_write_forbidden", "forbidden"),
+    ("_forbidden", "forbidden"),
+    ("need administrator rights", "forbidden"),
+    ("chat_admin_required", "forbidden"),
+    ("chat_restricted", "forbidden"),
+    ("topic_closed", "forbidden"),
 )
 """Parts of descriptions, in lower case: the Bot API has no codes for them."""
+_UNFIT = ("photo_", "image_process_failed", "video_", "audio_", "voice_messages_forbidden")
 
 
 def translate(error: Exception) -> SendError:
@@ -106,3 +113,10 @@ def is_thread_gone(error: Exception) -> bool:
 def is_bad_format(error: Exception) -> bool:
     """The entities were refused, not the text."""
     return isinstance(error, BadRequest) and "entit" in str(error).lower()
+
+
+def is_unfit(error: Exception) -> bool:
+    """A file cannot be shown as what it is: a picture with odd sides, a voice message to somebody
+    who wants none. It may still be sent as a document."""
+    text = str(error).lower()
+    return isinstance(error, BadRequest) and any(part in text for part in _UNFIT)

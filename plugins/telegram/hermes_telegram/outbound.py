@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -27,13 +29,18 @@ from hermes_core import (
     HermesError,
     Outbound,
     OutboundAttachment,
-    OutcomeUnknown,
     Receipt,
     SendRejected,
     utf16_length,
 )
 from hermes_telegram.client import Client
-from hermes_telegram.failures import is_bad_format, is_thread_gone, is_unchanged, translate
+from hermes_telegram.failures import (
+    is_bad_format,
+    is_thread_gone,
+    is_unchanged,
+    is_unfit,
+    translate,
+)
 from hermes_telegram.render import Rendered, render
 
 log = logging.getLogger(__name__)
@@ -51,11 +58,31 @@ MAX_MOVED = 1000
 """Groups whose new id is remembered."""
 
 
+MAX_BEGUN = 1000
+"""Messages with files of which it is remembered what has arrived."""
+MAX_ENTITIES = 100
+"""Of one message; Telegram shows no more."""
+_NUMBER = re.compile(r"-?[1-9][0-9]{0,18}", re.ASCII)
+GENERAL = "1"
+"""The id that the General topic has, and by which nothing can be sent to it."""
+
+
 class Target(msgspec.Struct, frozen=True):
-    """Where a call goes."""
+    """Where a call goes, and what it replies to there."""
 
     chat_id: int
     thread_id: int | None = None
+    reply: ReplyParameters | None = None
+
+
+@dataclass
+class _Begun:
+    """What of a message with files has arrived: its text, the first `files` of them, and the
+    receipt of whatever came first."""
+
+    text: bool = False
+    files: int = 0
+    receipt: Receipt | None = None
 
 
 class Sender:
@@ -67,14 +94,14 @@ class Sender:
         self._migrated = migrated
         self._previews = None if link_previews else LinkPreviewOptions(is_disabled=True)
         self._moved: OrderedDict[int, int] = OrderedDict()
+        self._begun: OrderedDict[str, _Begun] = OrderedDict()
 
     async def send(self, message: Outbound) -> Receipt:
         """A text, with files or buttons or neither."""
-        target = self._target(message.address)
-        reply = _reply(message.reply_to)
+        target = self._target(message.address, message.reply_to)
         if message.attachments:
-            return await self._send_files(message, target, reply)
-        return await self._send_text(message.text, target, reply, _keyboard(message))
+            return await self._send_files(message, target)
+        return await self._send_text(message, target)
 
     async def edit(self, message_id: str, message: Outbound) -> Receipt:
         """A new text for an earlier message. That it reads so already is success."""
@@ -90,7 +117,7 @@ class Sender:
             )
 
         try:
-            await self._formatted(message.text, self._target(message.address), call)
+            await self._formatted(message, self._target(message.address), call)
         except SendRejected as error:
             if error.__cause__ is None or not is_unchanged(_cause(error)):
                 raise
@@ -110,17 +137,17 @@ class Sender:
                 message_thread_id=target.thread_id,
             )
 
-        await self._formatted(message.text, self._target(message.address), call)
+        await self._formatted(message, self._target(message.address), call)
 
     async def typing(self, address: Address) -> None:
-        """Show for some seconds that an answer is being written."""
-
-        async def call(target: Target) -> None:
+        """Show for some seconds that an answer is being written; nowhere else than there."""
+        target = self._target(address)
+        try:
             await self._bot.send_chat_action(
                 target.chat_id, ChatAction.TYPING, message_thread_id=target.thread_id
             )
-
-        await self._reach(self._target(address), call)
+        except TelegramError as error:
+            raise translate(error) from error
 
     async def delete(self, address: Address, message_id: str) -> None:
         """Take an own message back."""
@@ -142,97 +169,129 @@ class Sender:
 
     # ── text ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _send_text(
-        self,
-        text: str,
-        target: Target,
-        reply: ReplyParameters | None,
-        keyboard: InlineKeyboardMarkup | None = None,
-    ) -> Receipt:
+    async def _send_text(self, message: Outbound, target: Target) -> Receipt:
         async def call(to: Target, rendered: Rendered) -> Sent:
             return await self._bot.send_message(
                 to.chat_id,
                 rendered.text,
                 entities=_entities(rendered),
                 message_thread_id=to.thread_id,
-                reply_parameters=reply,
+                reply_parameters=to.reply,
                 link_preview_options=self._previews,
-                reply_markup=keyboard,
+                reply_markup=_keyboard(message),
             )
 
-        return _receipt(await self._formatted(text, target, call))
+        return _receipt(await self._formatted(message, target, call))
 
     async def _formatted(
-        self, text: str, target: Target, call: Callable[[Target, Rendered], Awaitable[T]]
+        self, message: Outbound, target: Target, call: Callable[[Target, Rendered], Awaitable[T]]
     ) -> T:
         """With formatting, and should that be what is refused, once without."""
-        text = _sendable(text)
+        text = _sendable(message.text)
+        if not message.plain:
+            try:
+                return await self._reach(target, lambda to: call(to, render(text)))
+            except SendRejected as error:
+                if not is_bad_format(_cause(error)):
+                    raise
+            log.warning("Telegram refused the formatting of a message: it is sent as plain text")
         try:
-            return await self._reach(target, lambda to: call(to, render(text)))
+            return await self._reach(target, lambda to: call(to, Rendered(text)))
         except SendRejected as error:
-            if not is_bad_format(_cause(error)):
+            if error.kind != "bad_format":
                 raise
-        log.warning("Telegram refused the formatting of a message: it is sent as plain text")
-        return await self._reach(target, lambda to: call(to, Rendered(text)))
+            raise SendRejected(error.what) from _cause(error)  # there is none to leave out
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _send_files(
-        self, message: Outbound, target: Target, reply: ReplyParameters | None
-    ) -> Receipt:
-        """A short text is the caption of the first file, a longer one goes before it."""
-        text = _sendable(message.text)
-        fits = utf16_length(text) <= MessageLimit.CAPTION_LENGTH
-        receipt: Receipt | None = None
+    async def _send_files(self, message: Outbound, target: Target) -> Receipt:
+        """A short text is the caption of the first file, a longer one goes before it.
+
+        If that breaks off, another attempt goes on from there: people see nothing twice.
+        """
+        begun = self._begun.pop(message.id, None) or _Begun()
+        fits = utf16_length(message.text) <= MessageLimit.CAPTION_LENGTH
+        begun.text = begun.text or not message.text.strip()
         try:
-            if text.strip() and not fits:
-                receipt = await self._send_text(text, target, reply)
-            for number, file in enumerate(message.attachments):
-                caption = render(text) if fits and number == 0 and text.strip() else Rendered("")
-                sent = await self._send_file(file, caption, target, reply)
-                receipt = receipt or sent
-        except Exception as error:
-            if receipt is None:
-                raise
-            raise OutcomeUnknown(f"sent in part only: {error}") from error
-        return receipt or Receipt()
+            if not (begun.text or fits):
+                begun.receipt = await self._send_text(message, target)
+                begun.text = True
+            for file in message.attachments[begun.files :]:
+                text = "" if begun.text else message.text
+                part = msgspec.structs.replace(message, text=text, buttons=())
+                sent = await self._send_file(file, part, target)
+                begun = _Begun(text=True, files=begun.files + 1, receipt=begun.receipt or sent)
+        except BaseException:
+            self._remember(message.id, begun)
+            raise
+        return begun.receipt or Receipt()
+
+    def _remember(self, message_id: str, begun: _Begun) -> None:
+        if begun.receipt is not None:
+            self._begun[message_id] = begun
+        while len(self._begun) > MAX_BEGUN:
+            self._begun.popitem(last=False)
 
     async def _send_file(
-        self,
-        file: OutboundAttachment,
-        caption: Rendered,
-        target: Target,
-        reply: ReplyParameters | None,
+        self, file: OutboundAttachment, message: Outbound, target: Target
     ) -> Receipt:
-        content = await asyncio.to_thread(_read, file)
+        """A file with the text of `message`; should the file be refused, that is said instead."""
+        try:
+            content = await asyncio.to_thread(_read, file)
+            return await self._send_content(file, content, message, target)
+        except SendRejected as error:
+            log.warning("a file was not sent: %s", error)
+            note = f"[file not sent: {file.name:.100}: {error.what:.300}]"
+            text = f"{message.text}\n{note}" if message.text else note
+            return await self._send_text(msgspec.structs.replace(message, text=text), target)
+
+    async def _send_content(
+        self, file: OutboundAttachment, content: bytes, message: Outbound, target: Target
+    ) -> Receipt:
+        """As what it is, or as a document if Telegram does not take it as that."""
         kind = _kind(file.media_type, len(content))
+        try:
+            return await self._upload(kind, file.name, content, message, target)
+        except SendRejected as error:
+            if kind == "document" or not is_unfit(_cause(error)):
+                raise
+        return await self._upload("document", file.name, content, message, target)
+
+    async def _upload(
+        self, kind: str, name: str, content: bytes, message: Outbound, target: Target
+    ) -> Receipt:
         send: Callable[..., Awaitable[Sent]] = getattr(self._bot, f"send_{kind}")
 
-        async def call(to: Target) -> Sent:
+        async def call(to: Target, caption: Rendered) -> Sent:
             return await send(
                 to.chat_id,
                 content,
-                filename=file.name,
+                filename=name,
                 caption=caption.text or None,
                 caption_entities=_entities(caption),
                 message_thread_id=to.thread_id,
-                reply_parameters=reply,
+                reply_parameters=to.reply,
             )
 
-        return _receipt(await self._reach(target, call))
+        return _receipt(await self._formatted(message, target, call))
 
     # ── where to ─────────────────────────────────────────────────────────────────────────────────
 
-    def _target(self, address: Address) -> Target:
-        try:
-            chat_id = int(address.chat_id)
-            thread_id = None if address.thread_id is None else int(address.thread_id)
-        except ValueError:
-            raise SendRejected("this is no Telegram chat", kind="not_found") from None
-        return Target(self._moved.get(chat_id, chat_id), thread_id)
+    def _target(self, address: Address, reply_to: str | None = None) -> Target:
+        thread = None if address.thread_id in {None, GENERAL} else address.thread_id
+        if not _NUMBER.fullmatch(address.chat_id) or not _NUMBER.fullmatch(thread or "1"):
+            raise SendRejected("this is no Telegram chat", kind="not_found")
+        chat_id = int(address.chat_id)
+        thread_id = None if thread is None else int(thread)
+        if chat_id in self._moved:
+            return Target(self._moved[chat_id], thread_id)
+        return Target(chat_id, thread_id, _reply(reply_to))
 
     async def _reach(self, target: Target, call: Call[T]) -> T:
-        """Call, following a group that has moved, and out of a topic that is gone. Each once."""
+        """Call, following a group that has moved, and out of a topic that is gone. Each once.
+
+        A group that has moved counts its messages anew: nothing there is what was replied to.
+        """
         try:
             return await call(target)
         except ChatMigrated as error:
@@ -242,7 +301,7 @@ class Sender:
             if target.thread_id is None or not is_thread_gone(error):
                 raise translate(error) from error
             log.warning("a topic is gone: its message goes to the chat itself")
-            target = Target(target.chat_id)
+            target = Target(target.chat_id, reply=target.reply)
         try:
             return await call(target)
         except TelegramError as error:
@@ -275,7 +334,7 @@ def _receipt(sent: Sent) -> Receipt:
 
 def _reply(message_id: str | None) -> ReplyParameters | None:
     """An anchor that may be gone: the answer matters more than what it hangs on."""
-    if message_id is None or not (message_id.isascii() and message_id.isdigit()):
+    if message_id is None or not _NUMBER.fullmatch(message_id):
         return None
     return ReplyParameters(int(message_id), allow_sending_without_reply=True)
 
@@ -293,7 +352,7 @@ def _keyboard(message: Outbound) -> InlineKeyboardMarkup | None:
 
 
 def _message_number(message_id: str) -> int:
-    if not (message_id.isascii() and message_id.isdigit()):
+    if not _NUMBER.fullmatch(message_id):
         raise SendRejected("this is no Telegram message", kind="not_found")
     return int(message_id)
 
@@ -301,7 +360,7 @@ def _message_number(message_id: str) -> int:
 def _entities(rendered: Rendered) -> list[MessageEntity] | None:
     return [
         MessageEntity(span.kind, span.offset, span.length, url=span.url, language=span.language)
-        for span in rendered.spans
+        for span in rendered.spans[:MAX_ENTITIES]
     ] or None
 
 

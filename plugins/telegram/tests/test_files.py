@@ -78,14 +78,16 @@ def test_what_cannot_be_had_is_said_so() -> None:
     run(work)
 
 
-def test_a_path_of_our_own_disk_is_not_read(tmp_path: Path) -> None:
+def test_a_path_of_our_own_disk_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that is no local one has no business there."""
+    monkeypatch.chdir(tmp_path)
     private = tmp_path / "secrets.env"
     private.write_bytes(b"private")
-    relative = os.path.relpath(private)
 
     async def work(fetch: Fetch, api: BotApi) -> None:
-        for path in (str(private), relative):
+        for path in (str(private), "secrets.env", "./secrets.env"):
             api.paths["f1"] = path
             with pytest.raises(SendRejected):
                 await fetch("f1")

@@ -112,9 +112,10 @@ def test_a_topic_is_named_and_the_general_one_is_not() -> None:
     async def work(sender: Sender, api: BotApi) -> None:
         await sender.send(message(thread="3"))
         await sender.send(message())
-        named, general = api.of("sendMessage")
+        await sender.send(message(thread="1"))
+        named, *general = api.of("sendMessage")
         assert named.fields["message_thread_id"] == "3"
-        assert "message_thread_id" not in general.fields
+        assert all("message_thread_id" not in call.fields for call in general)
 
     run(work)
 
@@ -162,6 +163,14 @@ REFUSALS: list[tuple[Fault, type[SendError], str]] = [
     (Answer(400, "Bad Request: not enough rights to send text"), SendRejected, "forbidden"),
     (Answer(400, "Bad Request: chat not found"), SendRejected, "not_found"),
     (Answer(400, "Bad Request: message is too long"), SendRejected, "too_long"),
+    (Answer(400, "Bad Request: MESSAGE_TOO_LONG"), SendRejected, "too_long"),
+    (Answer(400, "Bad Request: CHAT_SEND_PLAIN_FORBIDDEN"), SendRejected, "forbidden"),
+    (
+        Answer(400, "Bad Request: need administrator rights in the channel chat"),
+        SendRejected,
+        "forbidden",
+    ),
+    (Answer(403, "Forbidden: user is deactivated"), SendRejected, "forbidden"),
     (Answer(400, "Bad Request: something new"), SendRejected, "other"),
     (Answer(401, "Unauthorized"), AccountFailed, ""),
     (Answer(404, "Not Found"), AccountFailed, ""),
@@ -245,13 +254,18 @@ def test_a_group_that_moved_is_followed_and_remembered(taken: bool) -> None:
 
     async def work(sender: Sender, api: BotApi) -> None:
         api.faults["sendMessage"].append(migrated(-1009))
-        await sender.send(message("one", chat="-9"))
-        await sender.send(message("two", chat="-9"))
+        await sender.send(message("one", chat="-9", reply_to="12"))
+        await sender.send(message("two", chat="-9", reply_to="12"))
         assert api.chat(-1009) == ["one", "two"]
         assert [call.fields["chat_id"] for call in api.of("sendMessage")] == [
             "-9",
             "-1009",
             "-1009",
+        ]
+        assert ["reply_parameters" in call.fields for call in api.of("sendMessage")] == [
+            True,
+            False,
+            False,
         ]
 
     run(work, take)
@@ -303,7 +317,7 @@ def test_formatting_that_is_refused_becomes_the_authors_text_once() -> None:
         api.faults["sendMessage"] += [refusal, refusal]
         with pytest.raises(SendRejected) as caught:
             await sender.send(message(text))
-        assert caught.value.kind == "bad_format"
+        assert caught.value.kind == "other"  # there is nothing more to leave out
         assert len(api.of("sendMessage")) == 4
 
     run(work)
@@ -346,23 +360,103 @@ def test_a_text_too_long_for_a_caption_goes_first(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_file_that_fails_after_the_text_leaves_the_outcome_open(tmp_path: Path) -> None:
+@pytest.mark.case("DL-08")
+@pytest.mark.parametrize("fault", [flood(5), Drop(), Page(502), Answer(500, "Internal")])
+def test_a_message_whose_files_break_off_goes_on_where_it_was(tmp_path: Path, fault: Fault) -> None:
+    files = (file(tmp_path, b"p"), file(tmp_path, b"t", "t.txt", "text/plain"))
+
     async def work(sender: Sender, api: BotApi) -> None:
-        api.faults["sendPhoto"].append(flood(5))
-        with pytest.raises(OutcomeUnknown, match="in part"):
-            await sender.send(message("x" * 2000, attachments=(file(tmp_path, b"p"),)))
-        api.faults["sendPhoto"].append(flood(5))
-        with pytest.raises(RateLimited):
-            await sender.send(message("short", attachments=(file(tmp_path, b"p"),)))
+        for text in ("x" * 2000, "short", ""):
+            api.texts.clear()
+            before = len(api.calls)
+            outbound = msgspec.structs.replace(message(text, attachments=files), id=text)
+            api.faults["sendDocument"].append(fault)
+            with pytest.raises(SendError) as caught:
+                await sender.send(outbound)
+            assert not isinstance(caught.value, SendRejected)
+            first = next(iter(api.texts))
+            again = msgspec.structs.replace(outbound, text=f"[repeated] {text}")
+            assert await sender.send(again) == Receipt(message_id=str(first[1]))
+            done = [call.method for call in api.calls[before:] if call.done]
+            expected = ["sendMessage"] if len(text) > 1024 else []
+            assert done == [*expected, "sendPhoto", "sendDocument"]
+            assert "".join(api.chat(5)) == text
 
     run(work)
 
 
-def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+@pytest.mark.case("DL-15")
+def test_of_a_file_that_cannot_be_sent_the_text_is_and_why(tmp_path: Path) -> None:
+    gone = OutboundAttachment(path=str(tmp_path / "none"), name="none.txt")
+
     async def work(sender: Sender, api: BotApi) -> None:
-        gone = OutboundAttachment(path=str(tmp_path / "none"), name="none")
-        with pytest.raises(SendRejected, match="none"):
-            await sender.send(message(attachments=(gone,)))
+        await sender.send(message("**the** answer", attachments=(gone, file(tmp_path, b"p"))))
+        (text,) = api.of("sendMessage")
+        assert text.fields["text"].startswith("the answer\n[file not sent: none.txt: ")
+        assert len(api.of("sendPhoto")) == 1
+        api.faults["sendPhoto"].append(Answer(400, "Bad Request: file must be non-empty"))
+        await sender.send(message("x" * 2000, attachments=(file(tmp_path, b""),)))
+        assert api.chat(5)[-1].endswith("File must be non-empty]")
+        assert len(api.of("sendMessage")) == 3
+        api.faults["sendPhoto"].append(Page(413))
+        await sender.send(message(attachments=(file(tmp_path, b"p"),)))
+        assert "too long for the server" in api.chat(5)[-1]
+
+    run(work)
+
+
+def test_a_file_for_somebody_who_blocked_the_bot_is_refused(tmp_path: Path) -> None:
+    blocked = Answer(403, "Forbidden: bot was blocked by the user")
+
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendPhoto"].append(blocked)
+        api.faults["sendMessage"].append(blocked)
+        with pytest.raises(SendRejected, match="blocked"):
+            await sender.send(message(attachments=(file(tmp_path, b"p"),)))
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "media_type", "refusal"),
+    [
+        ("sendPhoto", "a.png", "image/png", "PHOTO_INVALID_DIMENSIONS"),
+        ("sendPhoto", "a.png", "image/png", "IMAGE_PROCESS_FAILED"),
+        ("sendVoice", "a.ogg", "audio/ogg", "VOICE_MESSAGES_FORBIDDEN"),
+    ],
+)
+def test_what_cannot_be_shown_as_what_it_is_is_a_document(
+    tmp_path: Path, method: str, name: str, media_type: str, refusal: str
+) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults[method].append(Answer(400, f"Bad Request: {refusal}"))
+        await sender.send(message("look", attachments=(file(tmp_path, b"p", name, media_type),)))
+        (sent,) = api.of("sendDocument")
+        assert fields(sent, "caption") == ("look",)
+        assert list(sent.files.values()) == [b"p"]
+        assert api.of("sendMessage") == []
+
+    run(work)
+
+
+@pytest.mark.case("DL-05")
+def test_a_caption_whose_formatting_is_refused_goes_without_it(tmp_path: Path) -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        api.faults["sendPhoto"].append(Answer(400, "Bad Request: ENTITY_BOUNDS_INVALID"))
+        await sender.send(message("**look**", attachments=(file(tmp_path, b"p"),)))
+        await sender.send(message("**look**", plain=True, attachments=(file(tmp_path, b"p"),)))
+        await sender.send(message("**look**", plain=True))
+        assert api.chat(5) == ["**look**"] * 3
+        assert len(api.of("sendPhoto")) == 3
+
+    run(work)
+
+
+def test_no_more_entities_are_sent_than_telegram_shows() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        await sender.send(message(" ".join(["**b**"] * 150)))
+        (call,) = api.of("sendMessage")
+        assert len(json.loads(call.fields["entities"])) == 100
 
     run(work)
 
@@ -372,6 +466,10 @@ def test_typing_is_shown_in_the_topic() -> None:
         await sender.typing(message(thread="3").address)
         (call,) = api.of("sendChatAction")
         assert fields(call, "action", "message_thread_id") == ("typing", "3")
+        api.faults["sendChatAction"].append(NO_THREAD)
+        with pytest.raises(SendRejected):
+            await sender.typing(message(thread="3").address)
+        assert len(api.of("sendChatAction")) == 2
 
     run(work)
 
@@ -390,10 +488,13 @@ def test_own_messages_are_taken_back_and_reactions_put_on() -> None:
     run(work)
 
 
-def test_a_chat_that_is_none_is_refused_without_a_call() -> None:
+@pytest.mark.parametrize("chat", ["somewhere", "１２", "1_2", " 12", "", "0", "1" * 5000])
+def test_a_chat_that_is_none_is_refused_without_a_call(chat: str) -> None:
     async def work(sender: Sender, api: BotApi) -> None:
         with pytest.raises(SendRejected):
-            await sender.send(message(chat="somewhere"))
+            await sender.send(message(chat=chat))
+        with pytest.raises(SendRejected):
+            await sender.send(message(thread="general"))
         assert api.calls == []
 
     run(work)
