@@ -10,6 +10,7 @@ A command is stored before it acts, and acts at most once. There are four kinds,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 FLOOR = frozenset({"help", "whoami"})
 """What everybody may use who may speak."""
+_CALL = re.compile(r"/(\S+)(.*)", re.DOTALL)
+"""What follows the word is for the command, on the same line or on others."""
 Busy = Literal["queue", "coalesce", "interrupt", "steer"]
 
 
@@ -126,11 +129,9 @@ class Commands:
 
     def parse(self, event: Inbound) -> tuple[Command, str] | None:
         """The command that a message calls and its arguments, None when it is text."""
-        if not isinstance(event, Message) or not event.text.startswith("/"):
-            return None
-        word, _, rest = event.text[1:].partition(" ")
-        command = self.by_name.get(word.strip().lower())
-        return None if command is None else (command, rest.strip())
+        found = _CALL.match(event.text) if isinstance(event, Message) else None
+        command = None if found is None else self.by_name.get(found[1].lower())
+        return None if found is None or command is None else (command, found[2].strip())
 
     def acts_beside(self, event: Inbound) -> bool:
         """Whether an event is a command that acts at once, beside whatever runs and waits."""

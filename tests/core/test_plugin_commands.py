@@ -50,6 +50,14 @@ def test_a_command_of_a_plugin_answers(tmp_path: Path) -> None:
     ]
 
 
+def test_what_follows_a_command_may_stand_on_lines_of_its_own(tmp_path: Path) -> None:
+    assert ask(tmp_path, ("u1", "/ROLL\n3\nand 4"), ("u1", "/roll\t\n"), ("u1", "/ roll")) == [
+        "u1 rolled 3\nand 4 in default",
+        "u1 rolled 6 in default",
+        "/ roll",
+    ]
+
+
 def test_one_for_admins_is_for_admins(tmp_path: Path) -> None:
     (answer,) = ask(tmp_path, ("u1", "/load"))
     assert answer == "/load is not for you."
