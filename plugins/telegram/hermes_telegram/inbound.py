@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -23,6 +24,11 @@ Event: TypeAlias = Message | Edited | Reaction | Action
 
 MakeAddress = Callable[[str, ChatKind, str | None], Address]
 """chat id, kind, thread id."""
+
+GENERAL = 1
+"""The id of a forum's General topic, should it be named: it is the group itself."""
+_COMMAND_FOR = re.compile(r"/[A-Za-z0-9_]+@([A-Za-z0-9_]+)(?!\S)", re.ASCII)
+"""A command that names its bot; a path such as ``/home/ann@host.example`` is none."""
 
 _KINDS: dict[str, ChatKind] = {
     "private": "dm",
@@ -77,6 +83,7 @@ class Reader:
         attachments = tuple(file for item in items for file in _attachments(item))
         if sender is None or not (text or attachments):
             return None
+        text = _forwarded(first, text)
         if self._is_for_another(first, text):
             return None
         answered = _answered(first)
@@ -101,6 +108,8 @@ class Reader:
         attachments = tuple(_attachments(edited))
         if sender is None or edited.location or not (text or attachments):
             return []  # a live location is edited every few seconds
+        if self._is_for_another(edited, text):
+            return []
         return [
             Edited(
                 address=self._address(edited),
@@ -108,7 +117,7 @@ class Reader:
                 event_id=f"u{update_id}",
                 sent_at=float(edited.edit_date or edited.date) or None,
                 message_id=str(edited.message_id),
-                text=text,
+                text=self._without_own_name(text),
                 attachments=attachments,
                 mentions_me=self._is_meant(edited, sender),
             )
@@ -156,7 +165,7 @@ class Reader:
 
     def _address(self, message: wire.Message) -> Address:
         thread = None
-        if message.is_topic_message and message.message_thread_id is not None:
+        if message.is_topic_message and message.message_thread_id not in {None, GENERAL}:
             thread = str(message.message_thread_id)
         return self.address(str(message.chat.id), _kind(message.chat), thread)
 
@@ -241,8 +250,8 @@ def chat_id(update: wire.Update) -> int:
 
 def _addressee(text: str) -> str:
     """The bot that a command names, "" for a text that is none or names nobody."""
-    word = text.split(maxsplit=1)[0] if text.startswith("/") else ""
-    return word.partition("@")[2]
+    found = _COMMAND_FOR.match(text)
+    return "" if found is None else found[1]
 
 
 def _event_id(items: Sequence[wire.Message]) -> str:
@@ -293,7 +302,29 @@ def _answered(message: wire.Message) -> wire.Message | None:
 def _quoted(message: wire.Message, answered: wire.Message | None) -> str:
     if message.quote is not None:
         return message.quote.text
-    return "" if answered is None else answered.text or answered.caption
+    if answered is None:
+        return ""
+    return answered.text or answered.caption or _described(answered) or _kind_of_file(answered)
+
+
+def _kind_of_file(message: wire.Message) -> str:
+    """Words for a file that is only spoken of."""
+    if message.photo:
+        return "[photo]"
+    found = [field for field, _, _ in _FILES if getattr(message, field) is not None]
+    return f"[{found[-1].replace('_', ' ')}]" if found else ""
+
+
+def _forwarded(message: wire.Message, text: str) -> str:
+    """`text` with whose words they are, if a person forwarded them: they command nothing."""
+    origin = message.forward_origin
+    if origin is None or message.is_automatic_forward:
+        return text
+    chat = origin.sender_chat or origin.chat
+    name = origin.sender_user_name or (chat.title if chat else "")
+    if origin.sender_user is not None:
+        name = _person(origin.sender_user).name
+    return f"[forwarded from {name or 'somebody'}]\n{text}".strip()
 
 
 def _described(message: wire.Message) -> str:

@@ -86,6 +86,15 @@ class Poll(msgspec.Struct, frozen=True):
     question: str = ""
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Who wrote what was forwarded: a person, one who hides behind a name, or a chat."""
+
+    sender_user: User | None = None
+    sender_user_name: str = ""
+    sender_chat: Chat | None = None
+    chat: Chat | None = None
+
+
 class Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     """A message of any kind. Times are UNIX seconds."""
 
@@ -100,6 +109,8 @@ class Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     media_group_id: str | None = None
     reply_to_message: Message | None = None
     quote: Quote | None = None
+    forward_origin: Origin | None = None
+    is_automatic_forward: bool = False
     text: str = ""
     entities: tuple[Entity, ...] = ()
     caption: str = ""

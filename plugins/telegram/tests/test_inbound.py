@@ -56,6 +56,8 @@ def test_a_topic_is_a_thread_and_the_general_topic_is_none() -> None:
     assert (topic.address.kind, topic.address.thread_id) == ("group", "3")
     general = heard(chat=GROUP, text="x")
     assert general.address.thread_id is None
+    named = heard(chat=GROUP, text="x", message_thread_id=1, is_topic_message=True)
+    assert named.address.thread_id is None
     reply_thread = heard(chat=GROUP, text="x", message_thread_id=44)
     assert reply_thread.address.thread_id is None
 
@@ -128,6 +130,58 @@ def test_commands_for_us_lose_our_name_and_those_for_others_are_not_ours() -> No
     anybodys = command("/stop now")
     assert anybodys is not None
     assert anybodys.text == "/stop now"
+
+
+def test_a_path_is_no_command_for_another() -> None:
+    for text in ("/home/ann@host.example is full", "/x@y.example", "/@other_bot", "/a/b@other_bot"):
+        assert heard(chat=GROUP, text=text).text == text
+    mine = command("/Stop@HERMES_BOT\nnow\nplease")
+    assert mine is not None
+    assert mine.text == "/Stop\nnow\nplease"
+
+
+def test_what_is_forwarded_names_its_author_and_commands_nothing() -> None:
+    origins: list[tuple[dict[str, Any], str]] = [
+        ({"type": "user", "sender_user": BOT}, "Other"),
+        ({"type": "hidden_user", "sender_user_name": "Zoe"}, "Zoe"),
+        ({"type": "channel", "chat": GROUP, "message_id": 3}, "Crew"),
+        ({"type": "something_new"}, "somebody"),
+    ]
+    for origin, name in origins:
+        message = heard(text="/stop", forward_origin=origin)
+        assert (message.text, message.sender.id) == (f"[forwarded from {name}]\n/stop", "7")
+    picture = heard(photo=[{"file_id": "f"}], forward_origin=origins[0][0])
+    assert picture.text == "[forwarded from Other]"
+    channel = {"id": -1005, "type": "channel", "title": "News"}
+    post = {"sender_chat": channel, "forward_origin": {"type": "channel", "chat": channel}}
+    assert heard(chat=GROUP, text="new", is_automatic_forward=True, **post).text == "new"
+
+
+def test_a_reply_to_a_file_says_that_it_was_one() -> None:
+    for content, quoted in (
+        ({"photo": [{"file_id": "f"}]}, "[photo]"),
+        ({"video_note": {"file_id": "f"}}, "[video note]"),
+        ({"document": {"file_id": "f"}, "animation": {"file_id": "f"}}, "[animation]"),
+        ({"location": {"latitude": 1, "longitude": 2}}, "[location 1.0, 2.0]"),
+        ({"date": 0}, ""),
+    ):
+        original = {"message_id": 4, "chat": DM, "from": ANN} | content
+        assert heard(text="why?", reply_to_message=original).quoted == quoted
+
+
+def test_a_reply_to_another_chat_carries_the_quote_and_no_anchor() -> None:
+    message = heard(
+        chat=GROUP,
+        text="see",
+        external_reply={"origin": {"type": "user"}, "message_id": 9},
+        quote={"text": "part", "position": 3, "is_manual": True},
+    )
+    assert (message.reply_to, message.quoted, message.mentions_me) == (None, "part", False)
+
+
+def test_a_chat_of_no_stated_kind_is_not_taken_for_a_direct_one() -> None:
+    message = heard(chat={"id": -4}, text="hi")
+    assert (message.address.kind, message.mentions_me) == ("group", False)
 
 
 def test_a_reply_carries_what_it_quotes() -> None:
@@ -214,6 +268,14 @@ def test_an_edit_is_its_own_event() -> None:
     assert isinstance(edit, Edited)
     assert (edit.event_id, edit.message_id, edit.text, edit.sent_at) == ("u5", "50", "new", 2.0)
     assert edit.mentions_me
+
+
+def test_an_edited_command_is_read_like_a_new_one() -> None:
+    edited = {"message_id": 50, "chat": GROUP, "from": ANN, "text": "/stop@hermes_bot now"}
+    (edit,) = read("edited_message", edited)
+    assert isinstance(edit, Edited)
+    assert edit.text == "/stop now"
+    assert read("edited_message", edited | {"text": "/stop@other_bot now"}) == []
 
 
 def test_a_live_location_that_moves_is_no_edit() -> None:
