@@ -18,6 +18,7 @@ from hermes_core.errors import (
     NotReady,
     OutcomeUnknown,
     PluginError,
+    RateLimited,
     StoreError,
     StoreFault,
     described,
@@ -308,6 +309,7 @@ class Account:
         loop = asyncio.get_running_loop()
         reconnect = False
         failures = 0
+        lost: Exception
         while True:
             self.state = "connecting"
             self._lost = loop.create_future()
@@ -317,15 +319,17 @@ class Account:
                 self._down("failed", error)
                 return
             except Exception as error:
+                lost = error
                 self._down("waiting", error)
             else:
                 since = loop.time()
-                await self._while_connected(reconnect, self._lost)
+                lost = await self._while_connected(reconnect, self._lost)
                 reconnect = True
                 if loop.time() - since >= MAX_PAUSE:
                     failures = 0
             failures += 1
-            await asyncio.sleep(_pause(failures))
+            wanted = lost.retry_after if isinstance(lost, RateLimited) else 0.0
+            await asyncio.sleep(max(_pause(failures), wanted))
 
     async def _connect(self, reconnect: bool) -> str:
         """Connect. Returns the account's own user id, in the form in which senders are compared."""
@@ -348,11 +352,12 @@ class Account:
             self._identity.claim(self.platform.name, own_id)
         return own_id
 
-    async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> None:
+    async def _while_connected(self, reconnect: bool, lost: asyncio.Future[Exception]) -> Exception:
         try:
             await self.resolve()
             self._up(reconnect)
             self._down("waiting", await lost)
+            return lost.result()
         finally:
             self._live.clear()
             if self.connected:

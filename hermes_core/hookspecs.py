@@ -136,8 +136,8 @@ def connect(is_reconnect: bool) -> str:
 
     The id is how the core recognises the account's own messages; "" where the network has no such
     thing. `is_reconnect` is True after a loss of connection in the same process: keep what the
-    network has queued. Raise `AccountFailed` when it can never work, anything else to be called
-    again with growing pauses. Required.
+    network has queued. Raise `AccountFailed` when it can never work, `RateLimited` to be called
+    again no sooner than that, anything else to be called again with growing pauses. Required.
     """
     raise NotImplementedError
 

@@ -22,6 +22,7 @@ from hermes_core import (
     Outbound,
     Platform,
     PluginError,
+    RateLimited,
     Receipt,
     Sender,
     Settings,
@@ -75,6 +76,26 @@ def test_the_pauses_between_attempts_grow(tmp_path: Path) -> None:
         # One second, then each twice as long, a quarter more or less.
         for number, pause in enumerate(pauses):
             assert pause >= 0.74 * 2**number
+
+    run(scenario(), speed=HASTY)
+
+
+def test_a_pause_that_the_network_names_is_kept_before_another_attempt(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        times: list[float] = []
+
+        class Timed(ScriptedPlatform):
+            def connected(self, is_reconnect: bool) -> str:
+                times.append(asyncio.get_running_loop().time())
+                return super().connected(is_reconnect)
+
+        platform = Timed()
+        platform.connect_results.append(RateLimited(20.0))
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            await until(lambda: state(running) == "connected")
+            platform.lose_connection(RateLimited(20.0))
+            await until(lambda: len(times) == 3)
+        assert all(after - before >= 20.0 for before, after in itertools.pairwise(times))
 
     run(scenario(), speed=HASTY)
 
