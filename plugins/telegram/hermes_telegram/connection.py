@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from telegram.error import TelegramError
+from telegram.error import InvalidToken, TelegramError
 
-from hermes_core import AccountFailed, Action, Denied
+from hermes_core import AccountFailed, Action, Denied, SendError, SendFailed
 from hermes_telegram import wire
 from hermes_telegram.client import Client
 from hermes_telegram.files import Files
 from hermes_telegram.inbound import Event, Reader
 from hermes_telegram.intake import Intake
 from hermes_telegram.outbound import Sender
-from hermes_telegram.poller import Poller, explain
+from hermes_telegram.poller import CONFLICT_REMEDY, Poller, explain
 from hermes_telegram.settings import TelegramSettings, Timing
 from hermes_telegram.webhook import WebhookServer
 
@@ -53,25 +53,24 @@ class Connection:
         """Log in and begin to take updates in. Returns the bot's own id. Raises HermesError."""
         try:
             me = await self._client.bot.get_me()
-            self._intake = Intake(
-                Reader(
-                    own_id=me.id,
-                    username=me.username or "",
-                    address=lambda chat, kind, thread: self._context.address(
-                        chat, kind=kind, thread_id=thread
-                    ),
+            reader = Reader(
+                own_id=me.id,
+                username=me.username or "",
+                address=lambda chat, kind, thread: self._context.address(
+                    chat, kind=kind, thread_id=thread
                 ),
-                self._receive,
-                self.sender.moved,
-                self._timing,
             )
+            self._intake = Intake(reader, self._receive, self.sender.moved, self._timing)
             drop = self._settings.pending == "drop" and not is_reconnect
+            if drop:
+                log.warning('messages that waited are thrown away: pending = "drop"')
             if self._settings.webhook_url:
                 await self._open_webhook(self._intake, drop)
             else:
                 await self._open_polling(self._intake, drop)
         except (TelegramError, TimeoutError) as error:
             raise explain(error) from error
+        self._spawn(self._look_after(reader), "telegram watch")
         return str(me.id)
 
     async def close(self) -> None:
@@ -129,6 +128,28 @@ class Connection:
         except Exception as error:  # whatever it is, nobody would hear us any more
             self._context.lost(error)
             raise
+
+    async def _look_after(self, reader: Reader) -> None:
+        """Notice what nobody tells us: another name of the bot, a webhook that others took away."""
+        while True:
+            await self._timing.sleep(self._timing.watch)
+            try:
+                reader.username = (await self._client.bot.get_me()).username or ""
+                if self._webhook is not None:
+                    await self._require_webhook()
+            except (SendError, InvalidToken) as error:
+                self._context.lost(explain(error))
+                return
+            except TelegramError as error:
+                log.debug("the bot was not looked at: %s", type(error).__name__)
+
+    async def _require_webhook(self) -> None:
+        """Raises SendFailed when updates go elsewhere than to us."""
+        webhook = await self._client.bot.get_webhook_info()
+        if webhook.url != self._settings.webhook_url:
+            raise SendFailed(
+                "another program has taken the webhook of this bot away", remedy=CONFLICT_REMEDY
+            )
 
     async def _receive(self, event: Event) -> None:
         outcome = await self._context.receive(event)

@@ -47,9 +47,9 @@ _FILES = (
 """Field of a message, name of a file without one, media type of a file that states none."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reader:
-    """Reads updates as the bot `own_id`, whose name is `username`."""
+    """Reads updates as the bot `own_id`, whose name is `username`. The name may be changed."""
 
     own_id: int
     username: str

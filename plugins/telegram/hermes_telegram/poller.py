@@ -155,6 +155,10 @@ class Poller:
             try:
                 await self.ask(0 if self._window.unfinished else self._timing.poll)
             except Flood as flood:
+                if flood.seconds > self._timing.patience:
+                    self._lost(translate(flood))
+                    return
+                log.warning("no updates for now: Telegram wants %g s of silence", flood.seconds)
                 await self._timing.sleep(flood.seconds)
             except (TelegramError, TimeoutError) as error:
                 if self._is_over(error):
@@ -219,6 +223,8 @@ class Poller:
 
 def explain(error: Exception) -> HermesError:
     """Why updates cannot be asked for, in words for the operator."""
+    if isinstance(error, HermesError):
+        return error
     if isinstance(error, Conflict):
         told = WEBHOOK if "webhook" in str(error).lower() else CONFLICT
         return SendFailed(told, remedy=CONFLICT_REMEDY)

@@ -55,4 +55,6 @@ class Timing:
     """A webhook request is answered within this; Telegram gives up after about 60."""
     goodbye: float = 3.0
     """Each step of disconnecting may take this, whatever state the connection is in."""
+    watch: float = 300.0
+    """Between two looks at the bot's name, and at the webhook if there is one."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

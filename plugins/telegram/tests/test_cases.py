@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ LOOKALIKES = (
 TO_EVERYONE = "require_mention = false"
 ONE_GROUP = 'allowed_groups = ["-5"]\nrequire_mention = false'
 """Settings of an account that answers in groups without being named."""
+WATCH = 4321.0
 LIMIT = 30.0
 """Seconds after which a test that waits in vain fails."""
 Work = Callable[[BotApi, Gateway], Awaitable[None]]
@@ -524,6 +526,24 @@ def test_a_button_is_answered_once_its_press_is_taken(tmp_path: Path) -> None:
         assert call.fields["callback_query_id"] == "q1"
 
     run(tmp_path, work)
+
+
+def test_a_bot_that_gets_another_name_goes_by_it(tmp_path: Path) -> None:
+    look = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        await (look.wait() if seconds == WATCH else asyncio.sleep(seconds))
+        look.clear()
+
+    async def work(api: BotApi, _: Gateway) -> None:
+        api.me["username"] = "renamed_bot"
+        look.set()
+        await until(api, lambda: len(api.of("getMe")) == 2)
+        mention = [{"type": "mention", "offset": 0, "length": 12}]
+        api.say("@renamed_bot hi", chat=-5, user=7, entities=mention)
+        await until(api, lambda: api.chat(-5) == ["@renamed_bot hi"])
+
+    run(tmp_path, work, timing=dataclasses.replace(FAST, watch=WATCH, sleep=sleep))
 
 
 # ── who may speak ────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from telegram.error import Conflict, InvalidToken, NetworkError
 
-from hermes_core import AccountFailed, Address, NotReady
+from hermes_core import AccountFailed, Address, NotReady, RateLimited
 from hermes_telegram.client import Flood
 from hermes_telegram.inbound import Event, Reader
 from hermes_telegram.intake import Intake
@@ -197,11 +197,23 @@ def test_what_the_core_refuses_is_asked_for_again_after_growing_pauses() -> None
 
 def test_flood_control_names_the_pause_and_is_no_loss() -> None:
     async def main() -> None:
-        world = World(Server(Flood(500.0), [said(1, "a")]))
+        world = World(Server(Flood(60.0), [said(1, "a")]))
         await world.run()
-        assert world.pauses == [500.0]
+        assert world.pauses == [60.0]
         assert world.received == ["a"]
         assert not world.lost.done()
+
+    asyncio.run(main())
+
+
+def test_an_account_that_must_be_silent_for_long_is_not_called_connected() -> None:
+    async def main() -> None:
+        world = World(Server(Flood(500.0)))
+        await world.run()
+        error = world.lost.result()
+        assert isinstance(error, RateLimited)
+        assert error.retry_after == 500.0
+        assert world.pauses == []
 
     asyncio.run(main())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -111,6 +112,21 @@ def test_everything_else_is_refused(request_: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"update_id":1,"message":{"message_id":1,"chat":{"id":1},"text":"a\\ud83d"}}',
+        b'{"update_id":1,"later":%b1%b}' % (b"[" * 50_000, b"]" * 50_000),
+        b'{"update_id":1,"message":{"message_id":1e999}}',
+    ],
+)
+def test_an_odd_update_is_not_sent_again_and_again(odd: bytes) -> None:
+    async def work(port: int) -> None:
+        assert await exchange(port, post(odd), post(update())) == [200, 200]
+
+    serve(work)
+
+
+@pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"A" * 20_000 + b"\r\n\r\n"]
 )
 def test_garbage_is_hung_up_on(garbage: bytes) -> None:
@@ -163,6 +179,31 @@ def test_a_gateway_is_told_by_webhook(tmp_path: Path) -> None:
                 assert (await api.called("sendMessage")).fields["text"] == "hi"
                 assert api.of("getUpdates") == []
         assert len(api.of("sendMessage")) == 1
+
+    asyncio.run(main())
+
+
+def test_a_webhook_that_others_took_away_is_noticed_and_set_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), BotApi() as api:
+            port = api.port + 1 if api.port < 65_000 else api.port - 1
+            settings = (
+                f'webhook_url = "http://127.0.0.1:{port}/"\nwebhook_listen = "127.0.0.1:{port}"'
+            )
+            look = asyncio.Event()
+
+            async def sleep(seconds: float) -> None:
+                await look.wait()
+
+            timing = dataclasses.replace(FAST, sleep=sleep)
+            async with telegram_gateway(
+                tmp_path, api.url, ScriptedAgent(), settings=settings, timing=timing
+            ):
+                await api.called("setWebhook")
+                api.webhook["url"] = ""
+                look.set()
+                await api.called("setWebhook")
+                assert api.webhook["url"] == f"http://127.0.0.1:{port}/"
 
     asyncio.run(main())
 
