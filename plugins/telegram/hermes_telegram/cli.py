@@ -80,7 +80,7 @@ async def _examine_all(accounts: Sequence[AccountSettings]) -> list[Finding]:
 
 
 async def _examine(account: AccountSettings) -> list[Finding]:
-    from telegram.error import TelegramError
+    from telegram.error import InvalidToken, TelegramError
 
     from hermes_core.errors import HermesError
     from hermes_telegram.client import Client
@@ -92,12 +92,13 @@ async def _examine(account: AccountSettings) -> list[Finding]:
     try:
         client = Client(account.settings)
     except HermesError as error:
-        return [*findings, Finding(account.name, "fault", "token", str(error))]
+        return [*findings, Finding(account.name, "fault", "settings", str(error))]
     try:
         findings += await _identity(client, account.name)
         findings += await _webhook(client, account.name, account.settings)
-    except TelegramError as error:
-        findings.append(Finding(account.name, "fault", "token", str(explain(error))))
+    except (TelegramError, AttributeError, KeyError, TypeError) as error:
+        about = "token" if isinstance(error, InvalidToken) else "server"
+        findings.append(Finding(account.name, "fault", about, str(explain(error))))
     finally:
         await client.close()
     return findings
@@ -116,7 +117,7 @@ def _who_may_speak(account: AccountSettings) -> list[Finding]:
 
 async def _identity(client: Client, name: str) -> list[Finding]:
     me = await client.bot.get_me()
-    found = [Finding(name, "ok", "token", f"valid: @{me.username}, id {me.id}")]
+    found = [Finding(name, "ok", "token", f"valid: @{me.username or me.first_name}, id {me.id}")]
     if not me.can_join_groups:
         found.append(Finding(name, "note", "groups", "the bot cannot be added to groups"))
     if me.can_read_all_group_messages:
@@ -151,8 +152,10 @@ async def _webhook(client: Client, name: str, settings: TelegramSettings) -> lis
         text = "not set yet: the gateway sets it when it starts"
         found = [Finding(name, "note", "webhook", text), waiting]
     if webhook.last_error_message:
-        text = f"Telegram's last try failed: {webhook.last_error_message}"
-        found.append(Finding(name, "fault" if host else "note", "webhook", text))
+        # It is remembered also when what failed was delivered since.
+        text = f"Telegram failed to reach it: {webhook.last_error_message}"
+        verdict: Verdict = "fault" if host and webhook.pending_update_count else "note"
+        found.append(Finding(name, verdict, "webhook", text))
     return found
 
 

@@ -32,6 +32,7 @@ CONNECTIONS = 64
 _TOKEN = re.compile(r"[!-.0-~]+")
 """Anything visible but a slash; more is for the server to judge."""
 _Default = BaseRequest.DEFAULT_NONE
+_SOMEWHERE = {"id": 0, "type": "private"}
 
 
 class NotBotApi(TelegramError):
@@ -101,6 +102,11 @@ class Request(HTTPXRequest):
             raise NotBotApi("the answer is not one of a Bot API server")
         if answer["ok"] is not False and "result" not in answer:
             raise NotBotApi("the answer has no result")
+        result = answer.get("result")
+        if isinstance(result, dict) and isinstance(result.get("message_id"), int):
+            # Of what was sent only the id is wanted. An odd shape of the rest would make a failure
+            # of what was done.
+            answer["result"] = {"message_id": result["message_id"], "date": 0, "chat": _SOMEWHERE}
         return answer
 
 

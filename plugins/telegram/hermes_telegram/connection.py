@@ -68,7 +68,7 @@ class Connection:
                 await self._open_webhook(self._intake, drop)
             else:
                 await self._open_polling(self._intake, drop)
-        except (TelegramError, TimeoutError) as error:
+        except (TelegramError, TimeoutError, AttributeError, KeyError, TypeError) as error:
             raise explain(error) from error
         self._spawn(self._look_after(reader), "telegram watch")
         return str(me.id)

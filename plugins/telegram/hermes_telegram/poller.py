@@ -232,6 +232,8 @@ def explain(error: Exception) -> HermesError:
         return SendFailed("the connection for updates is dead: no answer came in time")
     if isinstance(error, InvalidToken | TelegramError):
         return translate(error)
+    if isinstance(error, AttributeError | KeyError | TypeError):
+        return SendFailed("an answer of the Bot API server has not the shape that it should have")
     return SendFailed(type(error).__name__)
 
 

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hermes_telegram.testing import TOKEN, BotApi
+import pytest
+
+from hermes_telegram.testing import TOKEN, BotApi, Drop, Fault, Page, flood
 
 LIMIT = 60.0
 Finding = dict[str, str]
@@ -93,6 +95,40 @@ def test_a_wrong_token_is_a_fault(tmp_path: Path) -> None:
     code, found = check(tmp_path, token="100:wrong")
     assert code == 1
     assert found["token"]["verdict"] == "fault"
+
+
+FAULTS: list[tuple[str, Fault, str]] = [
+    ("getMe", Page(502), "502"),
+    ("getMe", flood(8), "rate limited for 8 s"),
+    ("getMe", Page(200, b'{"ok":true,"result":{"id":1}}'), "shape"),
+    ("getMe", Page(200, b'{"ok":true,"result":7}'), "shape"),
+    ("getMe", Page(200, b'{"ok":true,"result":[]}'), "shape"),
+    ("getWebhookInfo", Drop(), "no answer"),
+]
+
+
+@pytest.mark.parametrize(("method", "fault", "text"), FAULTS)
+def test_a_server_that_has_troubles_is_no_wrong_token(
+    tmp_path: Path, method: str, fault: Fault, text: str
+) -> None:
+    code, found = check(tmp_path, lambda api: api.faults[method].append(fault))
+    assert code == 1
+    assert found["server"]["verdict"] == "fault"
+    assert text in found["server"]["text"]
+
+
+@pytest.mark.parametrize(("waiting", "verdict"), [(0, "note"), (3, "fault")])
+def test_an_old_failure_of_a_webhook_is_no_fault_once_all_is_delivered(
+    tmp_path: Path, waiting: int, verdict: str
+) -> None:
+    def prepare(api: BotApi) -> None:
+        api.webhook |= {"url": "https://e.org/x", "pending_update_count": waiting}
+        api.webhook |= {"last_error_message": "Connection refused", "last_error_date": 1}
+
+    settings = 'allowed_users = ["1"]\nwebhook_url = "https://e.org/x"'
+    _, found = check(tmp_path, prepare, settings=settings)
+    assert found["webhook"]["verdict"] == verdict
+    assert "refused" in found["webhook"]["text"]
 
 
 def test_people_get_lines_and_an_account_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -205,6 +205,21 @@ def test_what_an_answer_means(fault: Fault, kind: type[SendError], reason: str) 
     run(work)
 
 
+def test_what_was_sent_is_sent_whatever_shape_it_is_told_in() -> None:
+    async def work(sender: Sender, api: BotApi) -> None:
+        for told in (
+            "{}",
+            '{"from":{"id":1},"chat":{"id":"x"},"entities":[{"type":7}],"date":"x"}',
+        ):
+            page = (
+                f'{{"ok":true,"result":{told[:-1]}{"," if told != "{}" else ""}"message_id":9}}}}'
+            )
+            api.faults["sendMessage"].append(Page(200, page.encode()))
+            assert await sender.send(message()) == Receipt(message_id="9")
+
+    run(work)
+
+
 def test_nothing_of_a_page_that_repeats_the_address_is_kept() -> None:
     page = f"<h1>Bad gateway</h1>/bot{TOKEN}/sendMessage".encode() * 1000
 
