@@ -136,6 +136,8 @@ class Delivery:
             platform = link.platform
             room = max(1, platform.max_length - platform.length(MARKS))
             parts = split(text, room, platform.length) or [""]
+        if attachments and len(parts) == 1 and reply.shown != Shown() and text.strip():
+            parts.append("")  # the text completes a preview, and an edit takes no files along
         now = self._wall()
         return [
             NewRow(

@@ -53,6 +53,30 @@ def test_an_answer_may_be_a_file_alone(tmp_path: Path) -> None:
     assert run(tmp_path, [Attach(path=str(path))], text="") == ["", "file a.txt: content"]
 
 
+def test_a_file_comes_also_with_an_answer_that_was_shown_before(tmp_path: Path) -> None:
+    path = own_file(tmp_path)
+    shown = asyncio.Event()
+
+    async def behave(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text("he")
+        await shown.wait()
+        yield Text("re")
+        yield Attach(path=str(path))
+
+    async def talk() -> None:
+        network = ScriptedPlatform(edit=True, max_attachment=1000)
+        async with asyncio.timeout(20), gateway(tmp_path, network, ScriptedAgent(behave)):
+            await network.say("please")
+            await until(lambda: bool(network.sent))  # the preview
+            shown.set()
+            await until(lambda: any(sent.message.attachments for sent in network.sent))
+            assert network.texts() == ["here", ""]
+            assert network.sent[-1].call == "send"
+            assert [file.name for file in network.sent[-1].message.attachments] == ["a.txt"]
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
