@@ -8,6 +8,9 @@ from hermes_telegram.settings import TelegramSettings
 
 MAX_TEXT = 4096
 """UTF-16 code units of one message (Bot API, sendMessage: 1-4096 characters after parsing)."""
+MAX_FILE = 50_000_000
+"""Bytes of a file that a bot sends (Bot API, Sending files). A picture of more than 10 MB goes as a
+document."""
 RATE = 30.0
 """Messages per second of one bot, from Telegram's FAQ for bots."""
 CHAT_RATE = 1.0
@@ -26,6 +29,7 @@ def declare(adapter: type[TelegramAdapter] = TelegramAdapter, *, previews: bool 
         length=utf16_length,
         edit=previews,
         edit_interval=EDIT_INTERVAL,
+        max_attachment=MAX_FILE,
         rate=RATE,
         chat_rate=CHAT_RATE,
         buttons=True,

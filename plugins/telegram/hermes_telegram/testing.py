@@ -480,7 +480,7 @@ async def telegram_gateway(
     secret.chmod(0o600)
     if "allow" not in settings:
         settings = f"allow_all = true\n{settings}"
-    if not drafts:
+    if not drafts and "drafts" not in settings:
         settings += "\ndrafts = false"
     config = f'[platforms.telegram]\ntoken = "file:{secret}"\nbase_url = "{url}"\n{settings}\n'
     async with gateway(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hermes_telegram
-from hermes_core import AgentEvent, Text, Turn
+from hermes_core import AgentEvent, Attach, Text, Turn
 from hermes_core.gateway import Gateway
 from hermes_core.testing import ScriptedAgent
 from hermes_telegram.adapter import TelegramAdapter
@@ -356,6 +356,33 @@ def test_a_file_that_was_sent_reaches_the_agent(tmp_path: Path) -> None:
 
     run(tmp_path, work, ScriptedAgent(read))
     assert contents == [b"%PDF"]
+
+
+@pytest.mark.case("DL-13")
+@pytest.mark.parametrize("chat", [1, -5])
+def test_a_file_of_an_agent_comes_with_its_answer(tmp_path: Path, chat: int) -> None:
+    more = asyncio.Event()
+
+    async def speak(turn: Turn) -> AsyncIterator[AgentEvent]:
+        yield Text("Here ")
+        await more.wait()
+        yield Text("it is.")
+        report = turn.scope.state_dir / "files" / "report.txt"
+        report.parent.mkdir()
+        report.write_bytes(b"figures")
+        yield Attach(path=str(report), name="report.txt", media_type="text/plain")
+
+    async def work(api: BotApi, _: Gateway) -> None:
+        api.say("the report, please", chat=chat)
+        await until(api, lambda: api.chat(chat) == ["Here"])
+        more.set()
+        sent = await api.called("sendDocument")
+        assert list(sent.files.values()) == [b"figures"]
+        await until(api, lambda: "".join(api.chat(chat)) == "Here it is.")
+        assert len(api.of("sendDocument")) == 1
+
+    drafts = "drafts = true" if chat > 0 else ""
+    run(tmp_path, work, ScriptedAgent(speak), settings=f"{TO_EVERYONE}\n{drafts}")
 
 
 # ── delivery ─────────────────────────────────────────────────────────────────────────────────────
