@@ -240,6 +240,27 @@ def test_a_first_start_keeps_or_drops_what_waited_as_set(
     assert len(texts(agent)) == expected
 
 
+@pytest.mark.case("TG-05")
+def test_a_backlog_of_many_pages_is_taken_in_its_order(tmp_path: Path) -> None:
+    agent = ScriptedAgent()
+
+    async def main() -> None:
+        async with asyncio.timeout(LIMIT), BotApi() as api:
+            for number in range(250):
+                api.say(str(number), chat=number % 3 + 1)
+
+            async def all_of_it(api: BotApi, _: Gateway) -> None:
+                await agent.started(250)
+                await emptied(api)
+
+            await once(tmp_path, api, all_of_it, agent, previews=False)
+
+    asyncio.run(main())
+    for chat in range(3):
+        found = [int(text) for text in texts(agent) if int(text) % 3 == chat]
+        assert found == list(range(chat, 250, 3))
+
+
 @pytest.mark.case("TG-06")
 def test_a_conflict_that_ends_is_survived(tmp_path: Path) -> None:
     async def work(api: BotApi, gateway: Gateway) -> None:
