@@ -104,8 +104,9 @@ class Platform:
 
     `max_length` is the longest text of one message, measured by `length`, a number from 0 on for
     any text; where it fails, UTF-8 bytes are counted instead, and the failure to the plugin.
-    `edit` allows streaming by edits, at most one per `edit_interval` seconds; in the kinds of chat
-    that `drafts` names, by drafts if those work. `idempotent` says that sending the same
+    `edit` allows streaming by edits, at most one per `edit_interval` seconds, or per
+    `group_edit_interval` where more than two people may read, if it is another; in the kinds of
+    chat that `drafts` names, by drafts if those work. `idempotent` says that sending the same
     `Outbound.id` twice shows one message. `rate` and `chat_rate` are messages per second for the
     whole account and for one chat, None for no limit. `buttons` says that those of an `Outbound`
     are shown, and that pressing one comes in as an `Action`. `hint` is text for agents about what
@@ -119,6 +120,7 @@ class Platform:
     length: Callable[[str], int]
     edit: bool
     edit_interval: float
+    group_edit_interval: float | None
     idempotent: bool
     rate: float | None
     chat_rate: float | None
@@ -138,6 +140,7 @@ class Platform:
         length: Callable[[str], int] = len,
         edit: bool = False,
         edit_interval: float = 1.0,
+        group_edit_interval: float | None = None,
         idempotent: bool = False,
         rate: float | None = None,
         chat_rate: float | None = None,

@@ -120,7 +120,7 @@ class Preview:
             if not text.strip() or text == shown:
                 continue
             if not self._may_show():
-                await self._pause(self._link.platform.edit_interval)
+                await self._pause(self._interval)
                 self._changed.set()
                 continue
             pause = await self._show(text)
@@ -152,7 +152,7 @@ class Preview:
         message = self._message(self._id, text)
         try:
             if self._drafting and await self._draft(message):
-                return self._link.platform.edit_interval
+                return self._interval
             self.shown = await look_for(self.shown, self._link)
             if self.shown.message_id:
                 await self._link.edit(self.shown.message_id, message)
@@ -162,7 +162,14 @@ class Preview:
             return error.retry_after
         except Exception as error:
             self._failed(f"{error}")
-        return self._link.platform.edit_interval
+        return self._interval
+
+    @property
+    def _interval(self) -> float:
+        """Seconds between two calls."""
+        platform = self._link.platform
+        shared = None if self._reply.address.kind == "dm" else platform.group_edit_interval
+        return platform.edit_interval if shared is None else shared
 
     async def _draft(self, message: Outbound) -> bool:
         """Show a draft. False when that cannot be done here: not once, and not again."""

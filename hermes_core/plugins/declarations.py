@@ -195,6 +195,9 @@ _PLATFORM_FACTS: dict[str, Callable[[Platform], bool]] = {
     "max_length": lambda platform: _is_positive(platform.max_length),
     "length": lambda platform: callable(platform.length),
     "edit_interval": lambda platform: _is_positive(platform.edit_interval),
+    "group_edit_interval": lambda platform: (
+        platform.group_edit_interval is None or _is_positive(platform.group_edit_interval)
+    ),
     "rate": lambda platform: platform.rate is None or _is_positive(platform.rate),
     "chat_rate": lambda platform: platform.chat_rate is None or _is_positive(platform.chat_rate),
 }

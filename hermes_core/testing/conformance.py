@@ -106,7 +106,13 @@ class _Hurried:
     """A plugin with one platform, which never has to wait."""
 
     def __init__(self, platform: Platform) -> None:
-        self._platform = replace(platform, rate=None, chat_rate=None, edit_interval=EDIT_INTERVAL)
+        self._platform = replace(
+            platform,
+            rate=None,
+            chat_rate=None,
+            edit_interval=EDIT_INTERVAL,
+            group_edit_interval=None,
+        )
 
     @hookimpl
     def platforms(self) -> list[Platform]:

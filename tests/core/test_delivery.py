@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hermes_core import (
     AgentEvent,
+    ChatKind,
     DeliveryInfo,
     Final,
     Outbound,
@@ -577,6 +578,25 @@ def test_a_streamed_answer_ends_complete(tmp_path: Path, limited: bool) -> None:
         shown = [sent.message.text for sent in platform.sent]
         assert all("".join(pieces).startswith(text) for text in shown)
         assert 3 < len(shown) < 20
+
+    run(scenario(), speed=HASTY)
+
+
+@pytest.mark.parametrize("kind", ["dm", "group"])
+def test_a_preview_is_edited_less_often_where_many_read_it(tmp_path: Path, kind: ChatKind) -> None:
+    async def speak(turn: Turn) -> AsyncIterator[AgentEvent]:
+        for number in range(5):
+            await asyncio.sleep(3)
+            yield Text(f"{number} ")
+        await asyncio.sleep(3)
+
+    async def scenario() -> None:
+        platform = ScriptedPlatform(edit=True, edit_interval=1.0, group_edit_interval=3600.0)
+        async with gateway(tmp_path, platform, ScriptedAgent(speak)):
+            await platform.say("go", kind=kind)
+            assert await platform.next_text() == "0 1 2 3 4 "
+        edits = [sent for sent in platform.sent if sent.call == "edit"]
+        assert (len(edits) == 1) is (kind == "group")  # the final text
 
     run(scenario(), speed=HASTY)
 

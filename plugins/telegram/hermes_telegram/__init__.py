@@ -17,6 +17,9 @@ CHAT_RATE = 1.0
 """Messages per second in one chat, from the same place."""
 EDIT_INTERVAL = 1.5
 """Seconds between two edits of a preview: edits share the chat's rate with messages."""
+GROUP_EDIT_INTERVAL = 4.0
+"""The same in a group, which takes 20 messages a minute from a bot (the same FAQ): there has to be
+room for the answer itself, or it waits for half a minute."""
 
 
 def declare(adapter: type[TelegramAdapter] = TelegramAdapter, *, previews: bool = True) -> Platform:
@@ -29,6 +32,7 @@ def declare(adapter: type[TelegramAdapter] = TelegramAdapter, *, previews: bool 
         length=utf16_length,
         edit=previews,
         edit_interval=EDIT_INTERVAL,
+        group_edit_interval=GROUP_EDIT_INTERVAL,
         max_attachment=MAX_FILE,
         rate=RATE,
         chat_rate=CHAT_RATE,
