@@ -123,8 +123,13 @@ class Preview:
                 await self._pause(self._interval)
                 self._changed.set()
                 continue
-            pause = await self._show(text)
-            shown = text
+            pause = self._interval
+            try:
+                await self._show(text)
+                shown = text
+            except RateLimited as error:
+                self._changed.set()  # it was not shown
+                pause = error.retry_after
             await self._pause(pause)
 
     def _visible(self) -> str:
@@ -147,22 +152,21 @@ class Preview:
             and self._link.budget.has_room(chat_id, now)
         )
 
-    async def _show(self, text: str) -> float:
-        """One call of the adapter; returns the pause until the next one in seconds."""
+    async def _show(self, text: str) -> None:
+        """One call of the adapter. Raises RateLimited; what else goes wrong is logged."""
         message = self._message(self._id, text)
         try:
             if self._drafting and await self._draft(message):
-                return self._interval
+                return
             self.shown = await look_for(self.shown, self._link)
             if self.shown.message_id:
                 await self._link.edit(self.shown.message_id, message)
             else:
                 await self._send(message)
-        except RateLimited as error:
-            return error.retry_after
+        except RateLimited:
+            raise
         except Exception as error:
             self._failed(f"{error}")
-        return self._interval
 
     @property
     def _interval(self) -> float:

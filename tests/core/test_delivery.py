@@ -582,6 +582,26 @@ def test_a_streamed_answer_ends_complete(tmp_path: Path, limited: bool) -> None:
     run(scenario(), speed=HASTY)
 
 
+@pytest.mark.case("DL-06")
+def test_what_a_pause_kept_from_being_shown_is_shown_after_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async def speak(turn: Turn) -> AsyncIterator[AgentEvent]:
+            yield Text("one ")
+            await until(lambda: len(platform.sent) == 1)
+            platform.results.append(RateLimited(2))
+            yield Text("two ")
+            await until(lambda: platform.sent[-1].message.text.strip() == "one two")
+            yield Text("three")
+
+        platform = ScriptedPlatform(edit=True, edit_interval=1.0)
+        async with gateway(tmp_path, platform, ScriptedAgent(speak)):
+            await platform.say("go")
+            assert await platform.next_text() == "one two three"
+        assert [sent.message.kind for sent in platform.sent[:2]] == ["preview", "preview"]
+
+    run(scenario(), speed=HASTY)
+
+
 @pytest.mark.parametrize("kind", ["dm", "group"])
 def test_a_preview_is_edited_less_often_where_many_read_it(tmp_path: Path, kind: ChatKind) -> None:
     async def speak(turn: Turn) -> AsyncIterator[AgentEvent]:
