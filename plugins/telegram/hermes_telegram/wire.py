@@ -200,14 +200,27 @@ def decode_update(payload: bytes | msgspec.Raw) -> Update:
 
 
 def decode_answer(payload: bytes) -> Sequence[Update]:
-    """The updates in the body of an answer to ``getUpdates``. Raises ValueError if it is none."""
+    """The updates in the body of an answer to ``getUpdates``.
+
+    One without an id is left out: whatever comes behind it confirms it.
+
+    Raises ValueError if it is no answer, or one with nothing but such updates.
+    """
     try:
         found: Sequence[bytes | msgspec.Raw] = _answers.decode(payload).result
     except (ValueError, RecursionError):
         if _RESULT.match(payload) is None:
             raise ValueError("not an answer") from None
         found = _apart(payload)
-    return [decode_update(raw) for raw in found]
+    updates: list[Update] = []
+    for raw in found:
+        try:
+            updates.append(decode_update(raw))
+        except ValueError as error:
+            log.error("an update without an id is skipped: %.300s", error)
+    if found and not updates:
+        raise ValueError("no update has an id")
+    return updates
 
 
 def _update_id(payload: bytes) -> int:

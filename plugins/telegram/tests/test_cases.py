@@ -652,6 +652,10 @@ def test_the_token_shows_in_no_log_and_no_state(
         api.faults["getUpdates"] += [Drop(), conflict()]
         api.say("again")
         await until(api, lambda: len(api.chat(1)) == 2)
+        api.files["f1"] = b"x"
+        api.cut_files = True
+        api.say("a file", document={"file_id": "f1"})
+        await until(api, lambda: len(api.chat(1)) == 3)
         port = api.port
         await api.close()
         assert secret not in str(account(gateway))
@@ -660,6 +664,7 @@ def test_the_token_shows_in_no_log_and_no_state(
     caplog.set_level(logging.DEBUG)
     run(tmp_path, work)
     assert "no updates for now" in caplog.text
+    assert "the download broke off" in caplog.text
     assert secret not in caplog.text
 
 

@@ -360,8 +360,22 @@ def test_no_odd_update_keeps_the_bot_from_the_others(odd: bytes, text: str | Non
     assert decode_update(odd).update_id == 1
 
 
+def test_an_update_without_an_id_does_not_cost_the_others() -> None:
+    body = b'{"ok":true,"result":[{"message":{}},7,{"update_id":"x"},{"update_id":4}]}'
+    assert [update.update_id for update in decode_answer(body)] == [4]
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"<html>", b'{"ok":true}', b'{"ok":false,"result":[]}', b"[" * 50_000]
+    "body",
+    [
+        b'{"ok":true,"result":[{"message":{}}]}',
+        b"",
+        b"[]",
+        b"<html>",
+        b'{"ok":true}',
+        b'{"ok":false,"result":[]}',
+        b"[" * 50_000,
+    ],
 )
 def test_what_is_no_answer_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - whatever it says
