@@ -69,6 +69,7 @@ class TurnEnd(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     """The whole answer, empty without one."""
     error: str = ""
+    """Why there is no answer. Empty with one, and for an agent that chose to say nothing."""
     duration: float = 0.0
     """Seconds, monotonic."""
     input_tokens: int = 0

@@ -427,12 +427,14 @@ def _new_session(taken: turns.Taken, info: TurnInfo) -> SessionInfo | None:
 def _end(
     info: TurnInfo, outcome: Outcome, state: turns.TurnState, *, answer: Answer, duration: float
 ) -> TurnEnd:
-    """What observers are told. A turn that was cancelled has no text: nobody will see it."""
+    """What observers are told. A turn that was cancelled has no text: nobody will see it. An agent
+    that chose to say nothing has made no error."""
+    reason = "" if state == "silent" else outcome.reason
     return TurnEnd(
         turn=info,
         outcome=state,
         text=outcome.text if state == outcome.state else "",
-        error=outcome.error or outcome.reason,
+        error=outcome.error or reason,
         duration=duration,
         input_tokens=answer.usage.input_tokens,
         output_tokens=answer.usage.output_tokens,

@@ -215,7 +215,10 @@ def test_an_agent_may_choose_to_say_nothing(tmp_path: Path, token: str) -> None:
             await platform.say("ping")
             assert await platform.next_text() == "pong"
             await until(lambda: len(listener.ended) == 2)
-        assert [end.outcome for end in listener.ended] == ["silent", "answered"]
+        assert [(end.outcome, end.error) for end in listener.ended] == [
+            ("silent", ""),
+            ("answered", ""),
+        ]
 
     run(scenario())
 

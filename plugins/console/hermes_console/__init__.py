@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hermes_console.adapter import ConsoleAdapter, ConsoleSettings, turn_cancelled
+from hermes_console.adapter import ConsoleAdapter, ConsoleSettings, turn_ended
 from hermes_console.protocol import MAX_TEXT, frame_length
 from hermes_core import Address, Platform, ProfileScope, Sender, TurnEnd, hookimpl
 
@@ -36,6 +36,5 @@ def authorize(sender: Sender, address: Address) -> bool | None:
 
 @hookimpl
 async def on_turn_end(scope: ProfileScope, turn: TurnEnd) -> None:
-    """A cancelled turn sends no answer: whoever waits for one is told so."""
-    if turn.outcome == "cancelled":
-        await turn_cancelled(scope, turn.turn)
+    """Whoever waits for an answer is told when none will come."""
+    await turn_ended(scope, turn)

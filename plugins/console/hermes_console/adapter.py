@@ -13,6 +13,7 @@ from hermes_console.protocol import (
     Cancelled,
     FromAdapter,
     FromClient,
+    Silent,
     Taken,
     Write,
     from_client,
@@ -35,7 +36,7 @@ from hermes_core import (
     Refused,
     Sender,
     Settings,
-    TurnInfo,
+    TurnEnd,
     Unreachable,
     hookimpl,
 )
@@ -127,10 +128,9 @@ class ConsoleAdapter(Adapter[ConsoleSettings]):
         except TimeoutError:
             raise HermesError("this client does not read what it is sent", where=chat) from None
 
-    async def cancelled(self, turn: TurnInfo) -> None:
-        """Tell a chat that these messages get no answer."""
-        clients = self._clients.get(turn.address.chat_id, [])
-        await _tell_all(clients, Cancelled(turn.event_ids))
+    async def unanswered(self, chat: str, why: Cancelled | Silent) -> None:
+        """Tell a chat that some messages get no answer."""
+        await _tell_all(self._clients.get(chat, []), why)
 
     async def _serve(self, chat: str, client: _Client, sender: Sender, channel: Channel) -> None:
         self._clients.setdefault(chat, []).append(client)
@@ -181,11 +181,17 @@ class ConsoleAdapter(Adapter[ConsoleSettings]):
             raise Unreachable("nobody is attached to this chat", where=message.address.chat_id)
 
 
-async def turn_cancelled(scope: ProfileScope, turn: TurnInfo) -> None:
-    """Pass the end of a turn on to the adapter it came through, if it was this platform's."""
-    adapter = _live.get((scope.uuid, turn.address.account))
-    if adapter is not None and turn.address.platform == "console":
-        await adapter.cancelled(turn)
+async def turn_ended(scope: ProfileScope, end: TurnEnd) -> None:
+    """Pass the end of a turn that sends no text on to the adapter it came through, if it was this
+    platform's."""
+    address, event_ids = end.turn.address, end.turn.event_ids
+    adapter = _live.get((scope.uuid, address.account))
+    if adapter is None or address.platform != "console":
+        return
+    if end.outcome == "cancelled":
+        await adapter.unanswered(address.chat_id, Cancelled(event_ids))
+    elif end.outcome == "silent" and not end.error:
+        await adapter.unanswered(address.chat_id, Silent(event_ids))
 
 
 async def _tell_all(clients: Iterable[_Client], frame: FromAdapter) -> bool:

@@ -16,6 +16,7 @@ from hermes_console.protocol import (
     FromAdapter,
     FromClient,
     Say,
+    Silent,
     Taken,
     Write,
     from_adapter,
@@ -138,9 +139,8 @@ class Client:
             case Taken():
                 for question in self._asked((said.id,)):
                     question.taken(said)
-            case Cancelled():
-                for question in self._asked(said.answers):
-                    question.cancelled()
+            case Cancelled() | Silent():
+                self._end(said)
             case Write():
                 self._write(said)
 
@@ -149,6 +149,13 @@ class Client:
         self._tell(text, bool(asked))
         for question in asked:
             question.answered(text)
+
+    def _end(self, said: Cancelled | Silent) -> None:
+        for question in self._asked(said.answers):
+            if isinstance(said, Silent):
+                question.met_with_silence()
+            else:
+                question.cancelled()
 
     def _gives_up(self, question: Question) -> bool:
         """A message was not taken in: whether it is time to give up."""

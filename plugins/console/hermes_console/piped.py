@@ -44,7 +44,8 @@ class Remarks:
 
 
 def converse(background: Background, lines: Iterable[str], out: TextIO, err: TextIO) -> int:
-    """Say each line when the one before it is answered. 0 when each was, else 1.
+    """Say each line when the one before it is answered. 0 when each was, or the agent chose to say
+    nothing; else 1.
 
     Raises HermesError when the gateway refuses or stays away, BrokenPipeError when nobody reads.
     """
@@ -57,7 +58,7 @@ def converse(background: Background, lines: Iterable[str], out: TextIO, err: Tex
         if reply.end == "answered":
             out.write(f"{reply.text}\n")
             out.flush()
-        else:
+        elif reply.end != "silent":
             err.write(f"hermes: {reply.text}\n")
             err.flush()
             code = 1

@@ -74,8 +74,14 @@ class Cancelled(msgspec.Struct, frozen=True, tag_field="type", tag="cancelled"):
     answers: tuple[str, ...]
 
 
+class Silent(msgspec.Struct, frozen=True, tag_field="type", tag="silent"):
+    """Adapter: the agent chose to say nothing to these client messages."""
+
+    answers: tuple[str, ...]
+
+
 FromClient: TypeAlias = Say | Cancel
-FromAdapter: TypeAlias = Attached | Taken | Write | Cancelled
+FromAdapter: TypeAlias = Attached | Taken | Write | Cancelled | Silent
 
 
 def pack(value: FromClient | FromAdapter) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from hermes_console.protocol import Taken, Write
 
-End: TypeAlias = Literal["answered", "failed", "denied", "refused", "cancelled", "unsent"]
+End: TypeAlias = Literal["answered", "failed", "denied", "refused", "cancelled", "silent", "unsent"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class Question:
     def cancelled(self) -> None:
         """The turn that was to answer it is no more."""
         self._end("cancelled", "cancelled")
+
+    def met_with_silence(self) -> None:
+        """The agent chose to say nothing to it."""
+        self._end("silent", "the agent chose to say nothing")
 
     def withdraw(self) -> None:
         """Do not wait for it any more, if it never left."""

@@ -104,7 +104,7 @@ class Terminal:
 
     def _close(self, asking: concurrent.futures.Future[Reply]) -> None:
         reply = asking.result()
-        if reply.end in ("denied", "unsent"):  # of all other ends the gateway has told
+        if reply.end in ("denied", "silent", "unsent"):  # of all other ends the gateway has told
             self._screen.note(reply.text)
         self._screen.end_line()
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
@@ -241,7 +241,10 @@ def test_an_answer_is_stray_when_nobody_attached_asked_for_it() -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_turn_is_told_to_the_chat_that_waits_for_it() -> None:
+@pytest.mark.parametrize("without_text", ["cancelled", "silent"])
+def test_a_turn_without_a_text_is_told_to_the_chat_that_waits_for_it(
+    without_text: Literal["cancelled", "silent"],
+) -> None:
     async def scenario() -> None:
         context = FakeContext("this")
         turn = TurnInfo(
@@ -254,12 +257,13 @@ def test_a_cancelled_turn_is_told_to_the_chat_that_waits_for_it() -> None:
             event_ids=("m1",),
         )
         async with attached(console(context), FakeChannel()) as [channel]:
-            for outcome in ("answered", "cancelled"):
-                end = TurnEnd(turn=turn, outcome=outcome)
+            no_answer = TurnEnd(turn=turn, outcome="silent", error="The agent gave no answer.")
+            answered = TurnEnd(turn=turn, outcome="answered")
+            for end in (answered, no_answer, TurnEnd(turn=turn, outcome=without_text)):
                 await hermes_console.on_turn_end(FakeContext("another").scope, end)
                 await hermes_console.on_turn_end(context.scope, end)
             told = channel.told.get_nowait()
-            assert (told["type"], list(cast(tuple[str], told["answers"]))) == ("cancelled", ["m1"])
+            assert (told["type"], list(cast(tuple[str], told["answers"]))) == (without_text, ["m1"])
             assert channel.told.empty()
 
     asyncio.run(scenario())

@@ -101,6 +101,10 @@ def test_a_failed_turn_is_an_error_and_the_rest_is_said(hermes: Hermes) -> None:
     assert err == "hermes: The echo agent failed, as you asked.\n"
 
 
+def test_an_agent_that_chose_to_say_nothing_is_not_waited_for(hermes: Hermes) -> None:
+    assert hermes.run("chat", said="[SILENT]\nhello\n") == (0, "hello\n", "")
+
+
 def test_a_command_is_answered(hermes: Hermes) -> None:
     code, out, err = hermes.run("chat", "-m", "/help")
     assert (code, err) == (0, "")

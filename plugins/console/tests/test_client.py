@@ -256,6 +256,18 @@ def test_a_gateway_that_refuses_this_client_ends_it() -> None:
     asyncio.run(scenario())
 
 
+def test_silence_is_an_end() -> None:
+    async def scenario() -> None:
+        gateway = Gateway()
+        async with running(gateway) as (client, _):
+            asking = start(client.ask("hello"))
+            said = await gateway.heard.get()
+            gateway.tell("silent", answers=[said["id"]])
+            assert (await asking).end == "silent"
+
+    asyncio.run(scenario())
+
+
 def test_cancel_stops_the_turn_and_withdraws_what_was_never_sent() -> None:
     async def scenario() -> None:
         gateway = Gateway()
