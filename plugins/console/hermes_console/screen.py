@@ -23,6 +23,11 @@ class Screen:
         self._open = ""  # the message whose line is not ended yet
         self._broken_off = False  # by a line that a person typed; it goes on below
 
+    @property
+    def writing(self) -> bool:
+        """Whether a text is there that has not come to its end."""
+        return bool(self._open)
+
     def written(self, text: Write) -> None:
         """Show a message of the chat, or what is new of it."""
         name = text.replaces or text.id

@@ -62,7 +62,7 @@ class Terminal:
     def _key_was_pressed(self) -> bool:
         """Wait until a person begins to type; False when something else happened first. There is a
         prompt unless an answer is being written, but a line may be typed at any time."""
-        prompt = "" if self._asked else PROMPT
+        prompt = "" if self._asked or self._screen.writing else PROMPT
         self._screen.prompt(prompt)
         keys = () if self._leaving else (self._keyboard.descriptor,)
         happened = self._news.wait(*keys)

@@ -199,4 +199,7 @@ def test_two_terminals_see_the_same_chat(person: Person, tmp_path: Path) -> None
         person.sees("hello\n")
         person.prompted()
         assert other.sees("hello\n> ").endswith("\r  \rhello\n> ")
+        person.types(b"slow 0.7 one two three\r")
+        person.prompted()
+        assert other.prompted() == "\r  \rone two three\n> "
         assert other.leaves() == 0
