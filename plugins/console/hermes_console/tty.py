@@ -14,6 +14,9 @@ from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 HISTORY_LINES = 1000
+_MARK_PASTES, _LEAVE_PASTES = "\x1b[?2004h", "\x1b[?2004l"
+"""Ask the terminal to put marks around what is pasted, so that its line ends are not taken for
+Enter."""
 
 
 class Keyboard:
@@ -31,6 +34,7 @@ class Keyboard:
     def __enter__(self) -> Keyboard:
         self._before = termios.tcgetattr(self.descriptor)
         self._read_history()
+        self._marks = _marks_pastes()
         self._be_silent()
         self._default = signal.signal(signal.SIGINT, self._on_interrupt)
         return self
@@ -42,13 +46,15 @@ class Keyboard:
         traceback: TracebackType | None,
     ) -> None:
         signal.signal(signal.SIGINT, self._default)
+        if self._marks:
+            _tell_terminal(_LEAVE_PASTES)
         with contextlib.suppress(termios.error):  # the terminal is gone
             termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
         self._write_history()
 
     def line(self, prompt: str) -> str:
-        """Edit one line. Raises EOFError for Ctrl-D on an empty one, KeyboardInterrupt for
-        Ctrl-C."""
+        """Edit one line; what is pasted may make it several. Raises EOFError for Ctrl-D on an
+        empty one, KeyboardInterrupt for Ctrl-C."""
         try:
             self._editing = True
             self._set()
@@ -66,6 +72,8 @@ class Keyboard:
 
     def _be_silent(self) -> None:
         self._set(off=termios.ECHO | termios.ICANON)
+        if self._marks:  # `input` has told the terminal to leave it
+            _tell_terminal(_MARK_PASTES)
 
     def _set(self, off: int = 0) -> None:
         """The modes that were found, without `off`. Ctrl-C is not to throw away what is on its way
@@ -88,6 +96,22 @@ class Keyboard:
                 os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 self._history.chmod(0o600)
                 readline.write_history_file(self._history)
+
+
+def _marks_pastes() -> bool:
+    """Let `input` understand the marks around what is pasted. False where it cannot."""
+    readline = _readline()
+    if readline is None or "GNU" not in (readline.__doc__ or ""):
+        return False
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    readline.parse_and_bind("set enable-bracketed-paste on")
+    return True
+
+
+def _tell_terminal(sequence: str) -> None:
+    sys.stdout.write(sequence)
+    sys.stdout.flush()
 
 
 def _readline() -> ModuleType | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import readline
 import select
 import subprocess
 import sys
@@ -35,9 +36,15 @@ class Person:
         self.process = process
         self._keyboard = keyboard
         self._screen = ""
+        self._printed = ""
 
     def types(self, keys: bytes) -> None:
         os.write(self._keyboard, keys)
+
+    def pastes(self, text: bytes) -> None:
+        """As a terminal does: with marks around it, if the program has asked for them."""
+        modes = re.findall(r"\x1b\[\?2004([hl])", self._printed)
+        self.types(b"\x1b[200~" + text + b"\x1b[201~" if modes[-1:] == ["h"] else text)
 
     def sees(self, wanted: str) -> str:
         """Wait until `wanted` is on the screen; return what is new up to its end."""
@@ -49,6 +56,7 @@ class Person:
                 data = os.read(self._keyboard, 4096)
             assert data, f"left before {wanted!r}, saw {self._screen!r}"
             self._screen += data.decode().replace("\r\n", "\n")
+            self._printed += data.decode()
         before, _, self._screen = self._screen.partition(wanted)
         return re.sub(r"\x1b\[\?2004[hl]\r?", "", before + wanted)
 
@@ -155,6 +163,14 @@ def test_a_command_reaches_the_turn_that_runs(person: Person) -> None:
     person.types(b"and on\r")
     person.sees("and on\n")
     assert person.prompted() == "and on\n> "
+
+
+@pytest.mark.skipif("GNU" not in (readline.__doc__ or ""), reason="needs GNU readline")
+def test_lines_that_are_pasted_are_one_message(person: Person) -> None:
+    person.pastes(b"one\ntwo\n\nthree")
+    person.sees("three")
+    person.types(b"\r")
+    assert person.prompted().endswith("\none\ntwo\n\nthree\n> ")
 
 
 def test_leaving_during_a_turn_waits_for_what_was_asked(person: Person) -> None:
