@@ -52,7 +52,9 @@ def _human(found: dict[str, Any], *, asked: bool) -> None:
             ["TIME", "REASON", "RESIDENT", "ANONYMOUS", "TOOK"],
             [
                 (
-                    datetime.fromtimestamp(one["at"], UTC).strftime("%Y-%m-%d %H:%M:%SZ"),
+                    datetime.fromtimestamp(one["at"], UTC)
+                    .astimezone()
+                    .strftime("%Y-%m-%d %H:%M:%S"),
                     one["reason"],
                     f"{_mib(one['before']['resident'])} -> {_mib(one['after']['resident'])}",
                     f"{_mib(one['before']['anonymous'])} -> {_mib(one['after']['anonymous'])}",

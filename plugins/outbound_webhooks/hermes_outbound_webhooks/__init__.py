@@ -14,6 +14,7 @@ from hermes_outbound_webhooks.names import EVENTS
 
 if TYPE_CHECKING:
     from hermes_core import (
+        Check,
         Description,
         RunningService,
         Schema,
@@ -68,6 +69,14 @@ def on_housekeeping(scope: ProfileScope) -> None:
     from hermes_outbound_webhooks.service import keep_house
 
     keep_house(scope.uuid)
+
+
+@hookimpl
+def doctor_checks(scope: ProfileScope) -> list[Check]:
+    """Look whether something can be sent to every target."""
+    from hermes_outbound_webhooks.checks import checks
+
+    return checks(scope)
 
 
 def _service(context: ServiceContext) -> RunningService:

@@ -290,6 +290,10 @@ def _human_targets(rows: list[dict[str, Any]]) -> None:
                 click.echo(f"{row['name']}: {remark}")
 
 
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def _fares(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
@@ -308,7 +312,7 @@ def _human_test(row: dict[str, Any]) -> None:
 
 def _human_deliveries(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        click.echo("There are no deliveries to show.")
+        click.echo("There are none. Those of a target that is not durable go with the gateway.")
         return
     table(
         ["ID", "TARGET", "EVENT", "STATE", "ATTEMPTS", "TIME", "REASON"],
@@ -319,7 +323,7 @@ def _human_deliveries(rows: list[dict[str, Any]]) -> None:
                 row["event"],
                 row["state"],
                 row["attempts"],
-                datetime.fromtimestamp(row["created_at"], UTC).strftime("%Y-%m-%d %H:%M:%SZ"),
+                _time(row["created_at"]),
                 row["reason"],
             )
             for row in rows

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 import hermes_outbound_webhooks
 from hermes_core import Text, ToolEnd, ToolStart, Turn
+from hermes_core.cli.doctor import doctor
 from hermes_core.cli.frame import hermes
 from hermes_core.cli.hooks import hooks
 from hermes_core.cli.invocation import Invocation
@@ -61,6 +62,17 @@ def test_list_shows_each_target_as_it_is(home: Path, target: Target) -> None:
     assert "audit: signed; http://127.0.0.1" in listed.stdout
     assert "timeout 5s; matcher grep" in listed.stdout
     assert "open: UNSIGNED" in invoke(hooks, "list").stdout
+
+
+def test_doctor_names_a_target_that_nothing_is_sent_to(home: Path, target: Target) -> None:
+    config = target() + target(name="broken", secret="env:NOWHERE")
+    (home / "config.toml").write_text(config)
+    result = invoke(doctor, "--json")
+    found = {row["check"]: row for row in json.loads(result.stdout)}
+    broken = found["webhook broken"]
+    assert broken["verdict"] == "failed"
+    assert "NOWHERE" in broken["text"]
+    assert found["webhook audit"]["verdict"] == "warning", "it is http"
 
 
 def test_test_sends_one_that_verify_accepts(
