@@ -389,6 +389,7 @@ class Account:
                 self.reason,
                 extra={"account": self.name, "profile": self._scope.name},
             )
+            log.debug("where the account failed", extra=self._place, exc_info=error)
         if was_connected:
             info = PlatformInfo(
                 platform=self.platform.name, account=self.settings.account, reason=self.reason

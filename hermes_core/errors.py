@@ -200,7 +200,7 @@ def described(error: BaseException) -> str:
     """The type of an error and what it says, in one line that can be stored; also of one that
     cannot say anything."""
     try:
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:
         return type(error).__name__
     return text.encode("utf-8", "backslashreplace").decode()

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+CHAT, CHAT_PLUGIN = "chat", "hermes-plugin-console"
+"""The one command of a plugin that the core itself tells people to use."""
+
+
 class Section(click.Group):
     """A group whose help shows the first sentence of each command whole."""
 
@@ -79,6 +83,8 @@ class CommandGroup(click.Group):
 
         from hermes_core.cli import plugged
 
+        if name == CHAT:
+            return f"There is no command {name!r}. pip install {CHAT_PLUGIN}"
         known = [*self._table, *plugged.names()]
         near = get_close_matches(name, known, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else "See `hermes --help`."

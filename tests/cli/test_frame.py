@@ -15,8 +15,10 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import hermes_core
+from hermes_core.cli import frame
 from hermes_core.cli.table import COMMANDS
 from hermes_core.version import VERSION
 
@@ -67,6 +69,13 @@ def test_help_lists_every_command_and_where_others_come_from(hermes: Hermes) -> 
     for name, entry in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(entry.help[:20])}", text, re.MULTILINE)
     assert "`hermes plugins list`" in " ".join(text.split())
+
+
+def test_chat_without_its_plugin_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_core.cli.plugged.entry_points", lambda **_: ())
+    result = CliRunner().invoke(frame.hermes, ["chat"])
+    assert result.exit_code == 2
+    assert "pip install hermes-plugin-console" in result.output
 
 
 def test_help_of_a_group_shows_whole_sentences(hermes: Hermes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,25 @@ def test_an_account_that_cannot_connect_is_tried_again_and_waited_for(tmp_path: 
         assert platform.connects == [False] * 4
 
     run(scenario(), speed=HASTY)
+
+
+def test_why_an_account_is_not_connected_is_told_and_its_traceback_at_level_debug(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        platform = ScriptedPlatform()
+        platform.connect_results.append(NotImplementedError())
+        async with gateway(tmp_path, platform, ScriptedAgent()) as running:
+            await until(lambda: state(running) == "connected")
+
+    with caplog.at_level(logging.DEBUG, "hermes_core.adapters"):
+        run(scenario(), speed=HASTY)
+    warning = "the account is not connected: NotImplementedError"
+    assert (logging.WARNING, warning) in [(one.levelno, one.message) for one in caplog.records]
+    (traced,) = [one for one in caplog.records if one.exc_info]
+    assert traced.levelno == logging.DEBUG
+    assert traced.exc_info is not None
+    assert traced.exc_info[0] is NotImplementedError
 
 
 def test_the_pauses_between_attempts_grow(tmp_path: Path) -> None:
