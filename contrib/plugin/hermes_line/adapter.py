@@ -80,6 +80,7 @@ class LineAdapter(Adapter[LineSettings]):
             sender=Sender(id=event.user, name=event.user_name),
             event_id=event.id,
             text=event.text,
+            mentions_me=event.is_for_us,
         )
         while True:
             try:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """Somebody said something. `id` names this event for ever, also when it is delivered again."""
+    """Somebody said something. `id` names this event for ever, also when it is delivered again.
+    `is_for_us` says that it mentions us or replies to us: in a group the rest is not taken."""
 
     id: str
     chat: str
@@ -16,6 +17,7 @@ class Event:
     user: str
     user_name: str
     text: str
+    is_for_us: bool = False
 
 
 class Network:

@@ -13,10 +13,11 @@ from hermes_line.network import Event, Network
 
 OWN_ID = "bot"
 PERSON, STRANGER = "u1", "u2"
+GROUP = "g1"
 
 
 class FakeServer:
-    """One account, and who talks to it in chats that are named like the people.
+    """One account, and who talks to it: in chats that are named like the people, and in a group.
 
     `tokens` are valid. `pending` is what was said and not acknowledged yet, `shown` is who was sent
     what. Only the latest login, the one with the number `session`, is connected. This is a
@@ -44,6 +45,11 @@ class FakeServer:
             user_name=user,
             text=text,
         )
+        self._said.append(event)
+        self._offer(event)
+
+    async def say_in_group(self, text: str, *, mention: bool) -> None:
+        event = Event(f"e{len(self._said) + 1}", GROUP, True, PERSON, PERSON, text, mention)
         self._said.append(event)
         self._offer(event)
 

@@ -11,7 +11,7 @@ import hermes_line
 from hermes_core.testing import ScriptedAgent, conformance, gateway
 from hermes_core.testing.conformance import Check, Network, Subject
 from hermes_line.adapter import LineAdapter
-from hermes_line.testing import PERSON, FakeNetwork, FakeServer
+from hermes_line.testing import GROUP, PERSON, FakeNetwork, FakeServer
 
 
 @pytest.fixture
@@ -41,6 +41,18 @@ def test_it_does_what_every_adapter_must(tmp_path: Path, server: FakeServer, che
 
     line = hermes_line.platforms()[0]
     asyncio.run(check(Subject(line, lambda _: config(tmp_path), make, tmp_path)))
+
+
+def test_in_a_group_it_answers_what_mentions_it(tmp_path: Path, server: FakeServer) -> None:
+    async def scenario() -> None:
+        async with gateway(tmp_path, hermes_line, ScriptedAgent(), config=config(tmp_path)):
+            await server.say_in_group("who is for lunch?", mention=False)
+            await server.say_in_group("hello, bot", mention=True)
+            while not server.shown:
+                await server.change()
+        assert server.shown == [(GROUP, "hello, bot")]
+
+    asyncio.run(scenario())
 
 
 def test_an_event_is_acknowledged_whatever_becomes_of_it(
