@@ -9,9 +9,12 @@ import click
 from hermes_core.cli.group import Section
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.output import emit, json_option, table
-from hermes_core.errors import ConfigError
+from hermes_core.cli.questions import Questions
+from hermes_core.errors import ConfigError, HermesError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_core.home import Home
 
 DRAIN_LIMIT = 600.0
@@ -131,8 +134,7 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
     require_profile(home, name)
     directories = {home.config_dir(name), home.state_dir(name)}
     if not yes:
-        listed = ", ".join(map(str, sorted(directories)))
-        click.confirm(f"Delete {listed} and everything in it?", abort=True)
+        _confirm(directories)
     if holder(home.lock_path) is not None:
         from hermes_core.supervision.control import request
 
@@ -152,6 +154,13 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
     click.echo(f"The profile {name} is deleted.")
     if name in _served(home):
         click.echo(f"Take {name} out of [gateway] profiles in {home.config_file()}", err=True)
+
+
+def _confirm(directories: set[Path]) -> None:
+    """Ask whether they may go. Raises HermesError when they may not."""
+    listed = " and ".join(map(str, sorted(directories)))
+    if not Questions().confirm(f"Delete {listed} with everything in it?", default=False):
+        raise HermesError("nothing is deleted")
 
 
 def _make(home: Home, name: str, config: str, secrets: str) -> None:

@@ -75,5 +75,5 @@ def _read(prompt: str, *, hidden: bool = False) -> str:
     if not sys.stdin.isatty():
         click.echo()
     if not line:
-        raise HermesError("the input ended before every question was answered: nothing is written")
+        raise HermesError("the input ended before every question was answered: nothing is changed")
     return line.strip()

@@ -208,6 +208,12 @@ class Wizard:
             f"{name} is set already. Use it as {key}?", default=True
         ):
             return f"env:{name}"
+        if self.questions.defaults:
+            file = self.invocation.home.secrets_file(self.invocation.profile)
+            raise HermesError(
+                f"there is no default for this: {key}",
+                remedy=f"write {name}=... into {file}, or run it without --defaults",
+            )
         while True:
             value = self.questions.text(f"{key} (a secret, kept in secrets.env)", hidden=True)
             if value.partition(":")[0] in ("env", "file", "keyring") and ":" in value:

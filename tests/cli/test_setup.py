@@ -182,6 +182,7 @@ def test_nothing_is_written_before_everything_is_right(setup: Setup, home: Path)
         "relay_url: expected wss://HOST": setup(*line, answers=["x", "http:", "r", "7", ""]),
         "expected a whole number": setup(*line, answers=["x", "wss://x", "r", "many", ""]),
         "run it without --defaults": setup(*line, "--defaults"),
+        "write LINE_TOKEN=... into": setup(*line, "--defaults"),
         'did you mean "line"?': setup("setup", "--platform", "lime"),
         "brings the agent 'esay'": setup("setup", "--agent", "esay"),
         "there is no profile work": setup("--profile", "work", "setup", "--defaults"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shutil
@@ -95,11 +96,16 @@ def test_a_profile_that_was_removed_by_hand_is_listed_with_what_to_do(
     assert "`hermes profiles create work`" in out
 
 
-def test_deleting_asks_and_spares_the_default_profile(home: Home, hermes: Hermes) -> None:
+def test_deleting_asks_and_spares_the_default_profile(
+    home: Home, hermes: Hermes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hermes("create", "work")
     assert hermes("delete", "default", "--yes")[0] == 2
     assert hermes("delete", "gone", "--yes")[0] == 2
-    assert hermes("delete", "work")[0] != 0  # nobody is there to say yes
+    for answer, said in {"": "the input ended", "n\n": "nothing is deleted"}.items():
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        code, out = hermes("delete", "work")
+        assert (code, said in out) == (1, True), out
     assert home.config_dir("work").is_dir()
     assert hermes("delete", "work", "--yes")[0] == 0
     assert not home.config_dir("work").exists()
