@@ -5,13 +5,16 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_core.cli.invocation import Invocation
 from hermes_core.cli.streams import one_line
 from hermes_core.errors import HermesError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE = "gateway.log"
 _STANDARD = ("time", "level", "logger", "message", "exception")
@@ -41,17 +44,20 @@ def logs(invocation: Invocation, count: int, follow: bool, json: bool) -> None:
 
     path = invocation.home.log_dir() / FILE
     if not path.exists():
-        raise HermesError(
-            "there is no log file",
-            where=str(path),
-            remedy="`hermes run --log-file` keeps one; under systemd: journalctl --user -u NAME",
-        )
+        raise _missing(path)
     size = path.stat().st_size
     lines: Iterable[str] = last_lines(path, count, size)
     if follow:
         lines = chain(lines, new_lines(path, size))
     for line in lines:
         _show(line, invocation.profile, raw=json)
+
+
+def _missing(path: Path) -> HermesError:
+    remedy = "`hermes run --log-file` keeps one; under systemd: journalctl --user -u NAME"
+    if others := sorted(other.name for other in path.parent.glob("*.log")):
+        remedy += f"; in the same directory there is {', '.join(others)}"
+    return HermesError("there is no log file", where=str(path), remedy=remedy)
 
 
 def _show(line: str, profile: str, *, raw: bool) -> None:

@@ -91,6 +91,12 @@ def test_without_a_file_it_says_where_the_log_is(hermes: Hermes, tmp_path: Path)
     assert not (tmp_path / "home").exists()
 
 
+def test_it_names_the_log_of_a_chat_that_is_the_gateway(hermes: Hermes, tmp_path: Path) -> None:
+    (tmp_path / "home" / "logs").mkdir(0o700, parents=True)
+    (tmp_path / "home" / "logs" / "chat.log").touch()
+    assert "in the same directory there is chat.log" in hermes("logs").stderr
+
+
 def test_following_until_interrupted(log: LogFile, environment: dict[str, str]) -> None:
     log.write(line("before"))
     log.flush()
