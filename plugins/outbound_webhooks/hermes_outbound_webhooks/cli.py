@@ -127,9 +127,10 @@ def verify(
     *,
     any_time: bool,
 ) -> None:
-    """Check a BODY (a file, or the standard input) and its headers against a secret.
+    """Check the signature of a request.
 
-    Exit code 0: the signature is right. 1: it is not.
+    BODY is a file, or the standard input; the headers are given by -H. Exit code 0: the signature
+    is right. 1: it is not.
     """
     from hermes_outbound_webhooks.signing import TOLERANCE
     from hermes_outbound_webhooks.signing import verify as is_right

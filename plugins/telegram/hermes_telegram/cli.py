@@ -42,7 +42,9 @@ def telegram() -> None:
 @json_option
 @click.pass_obj
 def check(invocation: Invocation, account: str | None, json: bool) -> None:
-    """Ask Telegram about each configured bot: token, privacy mode, webhook, groups.
+    """Ask Telegram about each configured bot.
+
+    Looks at its token, privacy mode, webhook, groups.
 
     Changes nothing, and can be used while the gateway runs. The exit code is 1 when there is a
     fault.
