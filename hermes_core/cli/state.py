@@ -31,6 +31,7 @@ def reading(invocation: Invocation) -> Iterator[pw.SqliteDatabase]:
     from hermes_core.store.database import cannot_use, open_read_only
 
     path = invocation.home.database(invocation.profile)
+    exists(invocation)
     database = open_read_only(path)
     try:
         yield database
@@ -41,8 +42,14 @@ def reading(invocation: Invocation) -> Iterator[pw.SqliteDatabase]:
 
 
 def exists(invocation: Invocation) -> bool:
-    """Whether the profile has a database: it has none before its first start."""
-    return invocation.home.database(invocation.profile).exists()
+    """Whether the profile has a database: it has none before its first start. Raises ConfigError
+    when there is no such profile."""
+    from hermes_core.profiles import require_profile
+
+    if invocation.home.database(invocation.profile).exists():
+        return True
+    require_profile(invocation.home, invocation.profile)
+    return False
 
 
 def change(invocation: Invocation, what: What, action: Action, rows: Sequence[int]) -> list[int]:

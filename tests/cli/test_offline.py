@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 Hermes = Callable[..., "subprocess.CompletedProcess[str]"]
 Install = Callable[..., None]
 
@@ -62,3 +64,12 @@ def test_a_profile_that_cannot_be_had_is_one_line(
         assert (result.returncode, result.stdout) == (2, "")
         assert said in result.stderr
         assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", ["sessions list", "inbox list", "deliveries list", "auth denials", "explain 1"]
+)
+def test_a_mistyped_profile_is_not_an_empty_one(hermes: Hermes, arguments: str) -> None:
+    shown = hermes("--profile", "wrok", *arguments.split())
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "there is no profile wrok" in shown.stderr
