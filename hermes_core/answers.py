@@ -18,6 +18,10 @@ MAX_ANSWER = 4_000_000
 """Characters of one answer at most. A run that says more is ended: it is a loop, not an answer."""
 MAX_ATTACHMENTS = 20
 """Files of one answer at most."""
+SILENCE = frozenset({"[SILENT]", "NO_REPLY"})
+"""An agent that says just this chose to say nothing. Nothing is sent."""
+_SHORT = 100
+"""Characters, space around included, that may still become silence."""
 
 
 class TooMuch(Exception):
@@ -39,6 +43,13 @@ class Answer:
     @property
     def text(self) -> str:
         return self.final if self.final is not None else "".join(self.pieces)
+
+    @property
+    def visible(self) -> str:
+        """What may be shown of it while it is written: nothing of what may yet become silence."""
+        text = self.text
+        begun = text.strip() if len(text) < _SHORT else text
+        return "" if any(token.startswith(begun) for token in SILENCE) else text
 
     def apply(self, event: AgentEvent) -> bool:
         """Take one event in. True when the visible text changed."""

@@ -135,7 +135,7 @@ class Preview:
     def _visible(self) -> str:
         """What there is to show: the beginning of the answer, or else what the agent does."""
         status = self._answer.status if self._link.progress in {"status", "full"} else ""
-        return self._first(self._answer.text or status)
+        return self._first(self._answer.visible or status)
 
     def _first(self, text: str) -> str:
         platform = self._link.platform

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from hermes_core.agents import Agent, HistoryMessage, TurnMessage
-from hermes_core.answers import Answer, TooMuch
+from hermes_core.answers import SILENCE, Answer, TooMuch
 from hermes_core.attempts import Link
 from hermes_core.delivery import Reply
 from hermes_core.errors import AgentError
@@ -45,8 +45,6 @@ NO_ANSWER = "The agent gave no answer."
 FAILED = "Something went wrong while answering. The log says what."
 NO_AGENT = "No agent is configured for this chat."
 TOO_LONG = "This took too long and was stopped."
-SILENCE = frozenset({"[SILENT]", "NO_REPLY"})
-"""An agent that says just this chose to say nothing. Nothing is sent."""
 
 
 @dataclass(frozen=True)

@@ -765,6 +765,29 @@ def test_a_platform_that_cannot_tell_just_now_is_asked_again(
     assert states == [("delivered",), ("delivered",)]
 
 
+@pytest.mark.parametrize("token", ["[SILENT]", "NO_REPLY", " [SILENT]\n"])
+def test_nothing_is_shown_of_an_answer_that_chooses_silence(tmp_path: Path, token: str) -> None:
+    async def silent(turn: Turn) -> AsyncIterator[AgentEvent]:
+        if turn.messages[0].text == "again":
+            yield Text("[SIL")
+            yield Text("LY] no")
+        else:
+            for character in token:
+                yield Text(character)
+                await asyncio.sleep(1)  # of a hasty clock: time for a preview
+
+    async def scenario() -> None:
+        platform = ScriptedPlatform(edit=True)
+        async with gateway(tmp_path, platform, ScriptedAgent(silent)) as running:
+            await platform.say("go")
+            await until(lambda: running.profiles["default"].status()["turns"] == {"silent": 1})
+            assert platform.sent == []
+            await platform.say("again")
+            assert await platform.next_text() == "[SILLY] no"
+
+    run(scenario(), speed=HASTY)
+
+
 def test_where_there_are_drafts_an_answer_is_drafted_and_sent_once(tmp_path: Path) -> None:
     async def slowly(turn: Turn) -> AsyncIterator[AgentEvent]:
         yield Text("one ")
