@@ -140,7 +140,7 @@ def test_the_settings_are_shown_while_a_gateway_does_not_know_the_plugin(
     async def main() -> None:
         async with gateway(home, ScriptedPlatform(), ScriptedAgent()):
             (home / "config.toml").write_text(target())
-            for command, said in (("list", "audit"), ("deliveries", "no deliveries")):
+            for command, said in (("list", "audit"), ("deliveries", "There are none")):
                 shown = await asyncio.to_thread(invoke, webhooks, command)
                 assert shown.exit_code == 0, shown.exception
                 assert said in shown.stdout
