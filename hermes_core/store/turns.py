@@ -264,10 +264,12 @@ def _waiting(sequence: int, event_id: str, payload: bytes, received_at: float) -
 
 def _adopt(tx: Tx, cut_turn: str | None) -> outbox.Shown:
     """What a cut attempt showed. It passes to one turn, even if its rows become several."""
+    if cut_turn is None:
+        return outbox.Shown()
     row = tx.execute("SELECT preview, unsure FROM turn WHERE id = ?", (cut_turn,)).fetchone()
     if row is None:
         return outbox.Shown()
-    set_shown(tx, str(cut_turn), outbox.Shown())
+    set_shown(tx, cut_turn, outbox.Shown())
     return outbox.Shown.of(*row)
 
 
