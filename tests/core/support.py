@@ -8,13 +8,14 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from hermes_core import ProfileScope, Sender, hookimpl
+from hermes_core import AgentEvent, OutcomeUnknown, ProfileScope, Sender, Text, Turn, hookimpl
 from hermes_core.gateway import Gateway
 from hermes_core.messages import Address
 from hermes_core.store import Store, Tx, open_read_only
 from hermes_core.store.database import connection_of
+from hermes_core.testing import Hang, Result, StoreThenRaise
 
 T = TypeVar("T")
 
@@ -141,3 +142,31 @@ class Judge:
 
 JUDGED = '[authorization]\nauthorizers = ["judge"]\n'
 """Settings that let a plugin called judge speak for every platform."""
+
+
+def three_parts(turn: Turn) -> AsyncIterator[AgentEvent]:
+    return saying("111111 222222 333333")
+
+
+async def saying(*pieces: str) -> AsyncIterator[AgentEvent]:
+    for piece in pieces:
+        yield Text(piece)
+
+
+SHORT: dict[str, Any] = {"max_length": 7 + len("[repeated] [delayed] ")}
+"""A platform on which `three_parts` are three messages: room for the marks is kept."""
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> NoReturn:
+        raise RuntimeError("even this fails")
+
+
+UNKNOWN: list[Result] = [
+    OutcomeUnknown("scripted"),
+    StoreThenRaise(OutcomeUnknown("scripted")),
+    StoreThenRaise(ConnectionError("scripted")),
+    StoreThenRaise(Unspeakable()),
+    Hang(),
+]
+"""What becomes of a call whose outcome nobody knows."""
